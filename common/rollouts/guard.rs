@@ -60,7 +60,8 @@ pub enum Objection {
     },
     /// It goes out in waves only, and is deleted in none.
     #[error(
-        "{key} is deleted by no rollout, and goes out by rollout {rollout} only: take Mesh out of spec.requiredFor of the          rollout first"
+        "{key} is deleted by no rollout, and goes out by rollout {rollout} only: take Mesh out of spec.requiredFor of the \
+         rollout first"
     )]
     Undeletable {
         /// What.
@@ -312,6 +313,6 @@ mod tests {
         }
         assert_eq!(found(&index, delete(&rollout::KIND, "", "canary"), None), "");
         let why = found(&index, delete(&mesh::KIND, "", "default"), Some("other"));
-        assert!(why.contains("take Mesh out of spec.requiredFor"), "{why}");
+        assert!(why.ends_with("take Mesh out of spec.requiredFor of the rollout first"), "{why}");
     }
 }

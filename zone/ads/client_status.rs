@@ -293,7 +293,7 @@ mod tests {
         let message = common::proto::envoy::config::cluster::v3::Cluster::default();
         own.insert(Arc::new(Encoded::new("a", type_url::CLUSTER, "test", &message)));
         let set = ResourceSet::new(&own, &SharedResources::default(), None);
-        proxies.publish(&id, Some(Arc::new(ProxyConfig::new(1, set))), Arc::default());
+        proxies.publish(&id, Some(Arc::new(ProxyConfig::new(1, set))), Arc::default(), None);
         let shown = async |patience: &mut Duration| {
             let reports = reports(&proxies, std::slice::from_ref(&id), patience).await;
             let answer = StatusAnswer::new(true).with(&reports).unwrap().into_response();

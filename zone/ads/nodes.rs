@@ -133,7 +133,8 @@ impl Nodes {
         let ServedNode { id, set, problems } = served;
         let number = self.connected.convergence().number();
         let config = Arc::new(ProxyConfig::new(revision, set).numbered(number));
-        let new = self.connected.publish(&ProxyId::of_no_mesh(id.clone()), Some(config), problems);
+        let lacks = problems.first().map(|problem| problem.as_str().into());
+        let new = self.connected.publish(&ProxyId::of_no_mesh(id.clone()), Some(config), problems, lacks);
         for problem in new.into_iter().flatten() {
             let problem = redact::words(&problem, LOGGED);
             tracing::warn!(node = &*id, problem, "left out of what a node is served");

@@ -56,6 +56,7 @@ struct Connected {
     streams: BTreeMap<StreamId, Arc<StreamSeat>>,
     config: watch::Sender<Option<Arc<ProxyConfig>>>,
     problems: Arc<[String]>,
+    lacks: Option<Arc<str>>,
 }
 
 /// Who came and who left.
@@ -124,6 +125,7 @@ impl Proxies {
             streams: BTreeMap::new(),
             config: watch::Sender::new(None),
             problems: Arc::default(),
+            lacks: None,
         });
         // What the newest stream says about the proxy counts.
         connected.proxy = proxy;
@@ -171,12 +173,14 @@ impl Proxies {
     }
 
     /// What `proxy` should have from now on, with what could not be done for it. Without a new
-    /// configuration it keeps what it has. Gives those problems that are new, where there are others than before.
+    /// configuration it keeps what it has. Gives those problems that are new, where there are others than before. `lacks`
+    /// is the first of them by which it does without something.
     pub fn publish(
         &self,
         proxy: &ProxyId,
         config: Option<Arc<ProxyConfig>>,
         problems: Arc<[String]>,
+        lacks: Option<Arc<str>>,
     ) -> Option<Vec<String>> {
         let mut state = self.lock();
         let connected = state.connected.get_mut(proxy)?;
@@ -190,8 +194,8 @@ impl Proxies {
         if Arc::ptr_eq(&known, &connected.problems) || known == connected.problems {
             return None;
         }
-        let unmade = connected.problems.first().map(String::as_str);
-        connected.streams.keys().for_each(|stream| self.convergence.lacks(*stream, UNMADE, unmade));
+        connected.streams.keys().for_each(|stream| self.convergence.lacks(*stream, UNMADE, lacks.as_deref()));
+        connected.lacks = lacks;
         let known: BTreeSet<&String> = known.iter().collect();
         Some(connected.problems.iter().filter(|problem| !known.contains(problem)).cloned().collect())
     }
@@ -364,7 +368,7 @@ impl ProxySession {
         let state = self.proxies.lock();
         let convergence = &self.proxies.convergence;
         convergence.open(self.stream, self.id.to_string());
-        let problem = state.connected.get(&self.id).and_then(|connected| connected.problems.first());
+        let problem = state.connected.get(&self.id).and_then(|connected| connected.lacks.as_deref());
         if let Some(problem) = problem {
             convergence.lacks(self.stream, UNMADE, Some(problem));
         }
@@ -431,8 +435,9 @@ mod tests {
         let id = proxy("web").id.clone();
         let arrived: Vec<ProxyId> = proxies.take_movement().arrived.iter().map(|p| p.id.clone()).collect();
         assert_eq!(arrived, std::slice::from_ref(&id));
-        proxies.publish(&id, Some(Arc::new(ProxyConfig::new(3, ResourceSet::default()))), Arc::default());
-        let publish = |problem: &str| proxies.publish(&id, None, [problem.to_owned()].into());
+        let config = Arc::new(ProxyConfig::new(3, ResourceSet::default()));
+        proxies.publish(&id, Some(config), Arc::default(), None);
+        let publish = |problem: &str| proxies.publish(&id, None, [problem.to_owned()].into(), None);
         assert_eq!(publish("broken policy"), Some(vec!["broken policy".to_owned()]));
         assert_eq!(publish("broken policy"), None);
         for session in [&first, &second] {
@@ -444,6 +449,31 @@ mod tests {
         drop(second);
         assert!(!proxies.is_connected(&id));
         assert_eq!(proxies.take_movement().left, [id]);
+    }
+
+    #[tokio::test]
+    async fn who_does_without_something_refuses_and_who_is_told_more_does_not() {
+        let proxies = Arc::new(Proxies::default());
+        let first = join(&proxies, "out");
+        proxies.movement().await;
+        first.attend();
+        let refusing = || proxies.convergence().progress().refusing;
+        let publish = |problems: &[&str], lacks: Option<&str>| {
+            let problems = problems.iter().map(|problem| (*problem).to_owned()).collect();
+            proxies.publish(&proxy("out").id, None, problems, lacks.map(Arc::from))
+        };
+        assert!(publish(&["a name is another one's"], None).is_some(), "it is told");
+        assert_eq!(refusing(), 0);
+        let second = join(&proxies, "out");
+        second.attend();
+        assert_eq!(refusing(), 0);
+        assert!(publish(&["broken policy", "a name is another one's"], Some("broken policy")).is_some());
+        assert_eq!(refusing(), 2);
+        let third = join(&proxies, "out");
+        third.attend();
+        assert_eq!(refusing(), 3);
+        publish(&["a name is another one's"], None);
+        assert_eq!(refusing(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -155,7 +155,8 @@ impl Push {
     }
 
     fn publish(&self, configured: Configured, took: Duration) {
-        let Configured { id, revision, set, certificate, problems, of_envoy, kept, failed } = configured;
+        let Configured { id, revision, set, certificate, problems, of_envoy, lacks, kept, failed } =
+            configured;
         let result = match &set {
             _ if failed => "error",
             Some(_) => "changed",
@@ -174,7 +175,7 @@ impl Push {
         if let Some((archive, kept)) = self.archive.as_ref().zip(kept) {
             archive.note(&id, &kept);
         }
-        let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems)) else { return };
+        let Some(new) = self.proxies.publish(&id, config, Arc::clone(&problems), lacks) else { return };
         self.insights.problems(&id, problems);
         for problem in new {
             tracing::warn!(proxy = %id, problem, "left out of the configuration");

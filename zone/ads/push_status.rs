@@ -95,8 +95,8 @@ fn shown(told: ToldSort<'_>) -> Vec<(String, Value)> {
 fn sort(problem: &Problem) -> Option<(&'static str, &EnvoyResource)> {
     let (resource, refused) = match &problem.subject {
         Subject::Refused(resource) => (resource, true),
-        Subject::Contested(resource) => (resource, false),
-        Subject::Resource(_) | Subject::Part(_) => return None,
+        Subject::Contested(resource) | Subject::Displaced(resource) => (resource, false),
+        Subject::Resource(_) | Subject::Part(_) | Subject::ServerName(_) => return None,
     };
     let sort = match (refused, resource.type_url) {
         (true, type_url::CLUSTER) => "strait_refused_clusters",
@@ -115,8 +115,10 @@ fn sort(problem: &Problem) -> Option<(&'static str, &EnvoyResource)> {
 fn with_labels(problem: &Problem, record: fn(&'static str, &'static str)) {
     match &problem.subject {
         Subject::Refused(resource) => record(resource.type_url, "refused"),
-        Subject::Contested(resource) => record(resource.type_url, "contested"),
-        Subject::Resource(_) | Subject::Part(_) => {}
+        Subject::Contested(resource) | Subject::Displaced(resource) => {
+            record(resource.type_url, "contested");
+        }
+        Subject::Resource(_) | Subject::Part(_) | Subject::ServerName(_) => {}
     }
 }
 

@@ -102,6 +102,8 @@ pub(crate) struct Publication {
     pub(crate) problems: Arc<[String]>,
     /// Those of them that are about what an Envoy gets.
     pub(crate) of_envoy: Arc<[Problem]>,
+    /// The first of them by which it does without something.
+    pub(crate) lacks: Option<Arc<str>>,
     /// What it was left that it should not have any more; `None` when that was not looked at.
     pub(crate) kept: Option<Arc<[Arc<Encoded>]>>,
     /// Whether nothing could be made for it.
@@ -414,7 +416,8 @@ impl Compiler {
         shared: &mut SharedProblems,
     ) -> (ToldProblems, Option<KnownProblems>) {
         if let Some(reason) = &proxy.failure {
-            let told = ToldProblems { words: [reason.clone()].into(), of_envoy: Arc::default() };
+            let words = [reason.clone()].into();
+            let told = ToldProblems { words, of_envoy: Arc::default(), lacks: Some(reason.as_str().into()) };
             return (told, None);
         }
         let id = proxy.place.set();
@@ -504,9 +507,17 @@ impl Compiler {
             if let Some(set) = &set {
                 (proxy.told, proxy.had) = (Some(set.clone()), None);
             }
-            let ToldProblems { words, of_envoy } = problems;
+            let ToldProblems { words, of_envoy, lacks } = problems;
             let name = Arc::clone(name);
-            publications.push(Publication { name, set, problems: words, of_envoy, kept: keeps, failed });
+            publications.push(Publication {
+                name,
+                set,
+                problems: words,
+                of_envoy,
+                lacks,
+                kept: keeps,
+                failed,
+            });
         }
         publications
     }

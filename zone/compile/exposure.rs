@@ -10,9 +10,9 @@ use common::{model::labels, policy::legacy::traffic_route};
 
 use super::{
     admission,
-    behind::{Behind, ClusterClaim, Side},
-    door::{self, SniRoute},
-    kept, server_name,
+    behind::{Behind, Side},
+    door::{self, SniRoute, StandingDoor},
+    kept,
     sidecar::admin_port_taken,
 };
 use crate::{
@@ -27,13 +27,13 @@ use crate::{
 /// Mesh by mesh, what is let in, or out.
 #[derive(Debug, Default)]
 pub(crate) struct Exposure {
-    meshes: BTreeMap<Arc<str>, BTreeMap<Destination, Vec<SniRoute>>>,
+    meshes: BTreeMap<Arc<str>, BTreeMap<Destination, Vec<StandingDoor>>>,
     /// Destinations with more tags than a service, to which routes of the mesh send traffic.
     targets: BTreeMap<Arc<str>, BTreeSet<Destination>>,
     /// Clusters and endpoints.
     behind: Behind,
-    /// Who had a server name first, as it is compared, of those who want it.
-    held: BTreeMap<String, ClusterClaim>,
+    /// Counts the doors that came.
+    doors_made: u64,
     /// Counts how often something else was let in, be it by other names.
     generation: u64,
 }
@@ -111,9 +111,9 @@ impl Exposure {
         let Some((mesh, doors)) = self.meshes.remove_entry(mesh) else { return false };
         self.generation += 1;
         for (destination, door) in
-            doors.iter().flat_map(|(of, doors)| doors.iter().map(move |door| (of, door)))
+            doors.iter().flat_map(|(of, doors)| doors.iter().map(move |door| (of, &door.route)))
         {
-            self.close(door, &door.claim(&mesh, destination));
+            self.behind.take_out(&door.cluster, &door.claim(&mesh, destination));
         }
         !doors.is_empty()
     }
@@ -163,30 +163,28 @@ impl Exposure {
             | Destination::Abroad(_) => Vec::new(),
         };
         let of_mesh = self.meshes.entry(Arc::clone(&mesh.mesh)).or_default();
-        let doors: Vec<SniRoute> = exposed.iter().map(|(door, _)| door.clone()).collect();
-        let gone = of_mesh.remove(destination).unwrap_or_default();
-        let mut differs = gone != doors;
+        let before = of_mesh.remove(destination).unwrap_or_default();
+        let routes = || exposed.iter().map(|(route, _)| route);
+        let mut differs = !before.iter().map(|door| &door.route).eq(routes());
         self.generation += u64::from(differs);
-        for door in gone.iter().filter(|gone| !doors.contains(gone)) {
-            self.close(door, &door.claim(&mesh.mesh, destination));
+        for door in before.iter().map(|door| &door.route) {
+            if routes().all(|route| route != door) {
+                self.behind.take_out(&door.cluster, &door.claim(&mesh.mesh, destination));
+            }
         }
-        for (door, endpoints) in exposed {
-            let claim = door.claim(&mesh.mesh, destination);
-            self.held.entry(server_name::compared(&door.server_name)).or_insert_with(|| claim.clone());
-            differs |= self.behind.put(&door.cluster, claim, &endpoints);
+        let mut doors = Vec::new();
+        for (route, endpoints) in exposed {
+            differs |= self.behind.put(&route.cluster, route.claim(&mesh.mesh, destination), &endpoints);
+            // Who leads to another cluster by the same name has it for as long as he had.
+            let known = before.iter().find(|door| door.route.server_name == route.server_name);
+            let since = known.map_or(self.doors_made, |known| known.since);
+            self.doors_made += u64::from(known.is_none());
+            doors.push(StandingDoor { route, since });
         }
         if !doors.is_empty() {
             self.meshes.entry(Arc::clone(&mesh.mesh)).or_default().insert(destination.clone(), doors);
         }
         differs
-    }
-
-    fn close(&mut self, door: &SniRoute, claim: &ClusterClaim) {
-        self.behind.take_out(&door.cluster, claim);
-        let name = server_name::compared(&door.server_name);
-        if self.held.get(&name) == Some(claim) {
-            self.held.remove(&name);
-        }
     }
 
     /// The service, and the parts of it that routes name. A part that leaves out some of the endpoints is a
@@ -303,7 +301,7 @@ impl Exposure {
             let meant = all.filter(move |(_, called, _)| called.is_of_resource() == resources);
             meant.flat_map(|(mesh, called, doors)| doors.iter().map(move |door| (mesh, called, door)))
         };
-        door::opened(of(false).chain(of(true)), &self.behind, &self.held, problems)
+        door::opened(of(false).chain(of(true)), &self.behind, problems)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     generator::{Backend, Encoded, Nearness, Placement, XdsClient, backend},
-    mesh::{Destination, Lookup, MeshContext, Problem},
+    mesh::{Destination, Lookup, MeshContext, Problem, problem::EnvoyResource},
     policy::{Outside, Profile},
 };
 
@@ -164,6 +164,23 @@ pub(super) struct Parts {
     /// Listeners for which references were looked up.
     by_lookup: HashMap<Lookup, HashSet<Part>>,
     by_profile: HashMap<ProfileId, HashSet<Part>>,
+    /// By what they were made to: several may have one name.
+    by_place: BTreeSet<PlacedPart>,
+}
+
+/// What a part was made to, under its profile. Without a part it comes before all there are of that place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PlacedPart {
+    profile: Option<ProfileId>,
+    place: EnvoyResource,
+    part: Option<Part>,
+}
+
+impl PlacedPart {
+    fn of(part: &Part, made: Option<&CompiledPart>) -> Option<Self> {
+        let place = made.and_then(CompiledPart::encoded)?.place();
+        Some(Self { profile: part.profile(), place, part: Some(part.clone()) })
+    }
 }
 
 impl Parts {
@@ -226,6 +243,9 @@ impl Parts {
             return;
         }
         let slot = self.slots.remove(part);
+        if let Some(placed) = PlacedPart::of(part, slot.as_ref().and_then(|slot| slot.made.as_ref())) {
+            self.by_place.remove(&placed);
+        }
         if let Some(profile) = part.profile()
             && let Some(parts) = self.by_profile.get_mut(&profile)
         {
@@ -268,8 +288,25 @@ impl Parts {
         slot.dirty = false;
         let noticed = slot.made.as_ref().is_none_or(|known| !made.is_like(known));
         let before = slot.made.replace(made.clone());
+        let (was, is) = (PlacedPart::of(part, before.as_ref()), PlacedPart::of(part, Some(&made)));
+        if was != is {
+            if let Some(was) = was {
+                self.by_place.remove(&was);
+            }
+            self.by_place.extend(is);
+        }
         self.follow_from(part, before.as_ref().and_then(CompiledPart::listener), made.listener());
         noticed.then_some(before)
+    }
+
+    /// What was made to that resource: of this profile, and what is of none.
+    pub(super) fn at(&self, profile: ProfileId, place: &EnvoyResource) -> impl Iterator<Item = &Part> {
+        [None, Some(profile)].into_iter().flat_map(move |profile| {
+            let first = PlacedPart { profile, place: place.clone(), part: None };
+            let all = self.by_place.range(first..);
+            let all = all.take_while(move |placed| placed.profile == profile && placed.place == *place);
+            all.filter_map(|placed| placed.part.as_ref())
+        })
     }
 
     /// Whose endpoints are taken from those of `service`.

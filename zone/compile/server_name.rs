@@ -20,7 +20,7 @@ pub(super) fn compared(name: &str) -> String {
 /// What is told of a name that nobody gets in by, because another one differs from it in case only.
 pub(super) fn taken(name: &str, holder: &str) -> Problem {
     let reason = format!("nobody gets in by it: {holder:?} comes first, and Envoy takes both for one");
-    Problem { subject: Subject::Part(format!("server name {name:?}")), reason }
+    Problem { subject: Subject::ServerName(name.to_owned()), reason }
 }
 
 fn asked_for(chain: &Chain) -> impl Iterator<Item = &String> {

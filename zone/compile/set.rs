@@ -8,7 +8,7 @@ use std::{
 use super::{
     front::Front,
     outbound::OutboundCall,
-    part::{Assigned, CompiledPart, Part, Parts, ProfileId, SetId},
+    part::{Assigned, CompiledPart, Part, PartSlot, Parts, ProfileId, SetId},
 };
 use crate::{
     generator::{Encoded, ResourceCollection, SharedResources, type_url},
@@ -21,6 +21,7 @@ use crate::{
 /// One set.
 #[derive(Debug)]
 pub(super) struct Set {
+    id: SetId,
     pub(super) profile: ProfileId,
     pub(super) calls: Arc<[Arc<OutboundCall>]>,
     /// What its proxies show as a builtin gateway.
@@ -103,6 +104,7 @@ impl Sets {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         let mut set = Set {
+            id,
             profile,
             calls: Arc::clone(&calls),
             fronts: Arc::clone(&fronts),
@@ -349,9 +351,10 @@ impl Set {
     /// for its endpoints.
     fn decide(&mut self, place: &EnvoyResource, parts: &Parts) {
         self.troubles += 1;
-        let here = self.parts().filter_map(|part| {
-            let encoded = parts.get(&part)?.made.as_ref()?.encoded()?;
-            (encoded.place() == *place).then(|| ((part.is_named_at_will(), part), Arc::clone(encoded)))
+        let here = parts.at(self.profile, place).filter_map(|part| {
+            let slot = parts.get(part).filter(|slot| self.is_made_of(part, slot))?;
+            let encoded = slot.made.as_ref()?.encoded()?;
+            Some(((part.is_named_at_will(), part.clone()), Arc::clone(encoded)))
         });
         let here: BTreeMap<(bool, Part), Arc<Encoded>> = here.collect();
         let Some(first) = here.values().next() else {
@@ -365,21 +368,27 @@ impl Set {
             return;
         }
         let others = here.values().filter(|other| other.version != first.version).count();
-        let at_will: BTreeSet<bool> = here.keys().map(|(at_will, _)| *at_will).collect();
-        let which = if at_will.len() > 1 { "that of no service of this name" } else { "one of them" };
+        let parts_of_others = here.keys().filter(|(at_will, _)| !at_will).count();
+        let (which, subject): (_, fn(EnvoyResource) -> Subject) = match parts_of_others {
+            1 => ("that of no service of this name", Subject::Displaced),
+            _ => ("one of them", Subject::Contested),
+        };
         let reason = format!("is there {} times, and not the same: {which} is sent", others + 1);
-        let problem = Problem { subject: Subject::Contested(place.clone()), reason };
+        let problem = Problem { subject: subject(place.clone()), reason };
         self.contested.insert(place.clone(), (others > 0).then_some(problem));
     }
 
-    /// What it is made of.
-    fn parts(&self) -> impl Iterator<Item = Part> {
-        let listener = |call: &Arc<OutboundCall>| Part::Listener(self.profile, Arc::clone(call));
-        let front = |front: &Arc<Front>| Part::Front(self.profile, Arc::clone(front));
-        let cluster = |destination: &Destination| Part::Cluster(self.profile, destination.clone());
-        let assigned = self.backends.values().filter_map(|backing| backing.assigned.clone());
-        let listeners = self.calls.iter().map(listener).chain(self.fronts.iter().map(front));
-        listeners.chain(self.backends.keys().map(cluster)).chain(assigned.map(Part::Assignment))
+    /// Whether it is made of `part`, and not about to drop it.
+    fn is_made_of(&self, part: &Part, slot: &PartSlot) -> bool {
+        slot.sets.contains(&self.id)
+            && match part {
+                Part::Listener(..) | Part::Front(..) => true,
+                Part::Cluster(_, destination) => self.backends.contains_key(destination),
+                Part::Assignment(assigned) => {
+                    let backing = self.backends.get(&assigned.destination);
+                    backing.is_some_and(|backing| backing.assigned.as_ref() == Some(assigned))
+                }
+            }
     }
 
     /// Whether this is what it has under that name, and not what another part has there.

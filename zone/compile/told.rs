@@ -55,6 +55,8 @@ pub(super) struct ToldProblems {
     pub(super) words: Arc<[String]>,
     /// Those that are about what an Envoy gets.
     pub(super) of_envoy: Arc<[Problem]>,
+    /// The first of them by which it does without something.
+    pub(super) lacks: Option<Arc<str>>,
 }
 
 impl ToldProblems {
@@ -64,8 +66,11 @@ impl ToldProblems {
         let of_envoy =
             all.iter().filter(|problem| problem.is_of_envoy()).map(|problem| Problem::clone(problem));
         let of_envoy = of_envoy.collect();
+        let lack: Option<Arc<str>> =
+            all.iter().find(|problem| problem.is_lack()).map(|problem| problem.to_string().into());
+        let lacks = lack.or_else(|| trouble.map(Arc::from));
         let words = all.into_iter().map(ToString::to_string).chain(trouble.map(str::to_owned));
-        Self { words: words.collect(), of_envoy }
+        Self { words: words.collect(), of_envoy, lacks }
     }
 
     /// `own` with what a proxy keeps of what it `had`, and what that is; `None` when it keeps nothing.

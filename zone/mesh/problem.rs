@@ -5,17 +5,22 @@ use std::{fmt, sync::Arc};
 use common::model::{Resource, ResourceKey};
 use prost::Message;
 
-/// What a problem is about. What an Envoy lacks comes first where not all are told.
+/// What a problem is about. What an Envoy lacks comes first where not all are told, and what it lacks for nothing but what
+/// others are called comes last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A resource that an Envoy would refuse.
     Refused(EnvoyResource),
     /// A resource in whose place there is another one.
     Contested(EnvoyResource),
+    /// The same where the other one is rightly there: somebody called a service like it.
+    Displaced(EnvoyResource),
     /// A resource of the mesh.
     Resource(ResourceKey),
     /// A part of the generator: a policy type, an outbound.
     Part(String),
+    /// A server name by which nobody gets in, because another one has it.
+    ServerName(String),
 }
 
 /// Names a resource for an Envoy.
@@ -37,9 +42,12 @@ impl Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(resource) | Self::Contested(resource) => resource.fmt(f),
+            Self::Refused(resource) | Self::Contested(resource) | Self::Displaced(resource) => {
+                resource.fmt(f)
+            }
             Self::Resource(key) => key.fmt(f),
             Self::Part(part) => f.write_str(part),
+            Self::ServerName(name) => write!(f, "server name {name:?}"),
         }
     }
 }
@@ -65,13 +73,23 @@ impl Problem {
     pub(crate) fn refused(&self) -> Option<&EnvoyResource> {
         match &self.subject {
             Subject::Refused(resource) => Some(resource),
-            Subject::Contested(_) | Subject::Resource(_) | Subject::Part(_) => None,
+            Subject::Contested(_)
+            | Subject::Displaced(_)
+            | Subject::Resource(_)
+            | Subject::Part(_)
+            | Subject::ServerName(_) => None,
         }
     }
 
     /// Whether it is about what an Envoy gets, rather than about what was written.
     pub(crate) fn is_of_envoy(&self) -> bool {
-        matches!(self.subject, Subject::Refused(_) | Subject::Contested(_))
+        matches!(self.subject, Subject::Refused(_) | Subject::Contested(_) | Subject::Displaced(_))
+    }
+
+    /// Whether something was not to be made for the proxy. That a name is another one's, who may call himself whatever he
+    /// likes and is somewhere else, is told, but it holds nothing up.
+    pub(crate) fn is_lack(&self) -> bool {
+        !matches!(self.subject, Subject::Displaced(_) | Subject::ServerName(_))
     }
 }
 

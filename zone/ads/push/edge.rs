@@ -258,6 +258,7 @@ impl ZoneEdge {
                     revision,
                     set: None,
                     certificate: None,
+                    lacks: Some(reason.as_str().into()),
                     problems: [reason].into(),
                     of_envoy: Arc::default(),
                     kept: None,
@@ -300,6 +301,11 @@ impl ZoneEdge {
                 certificate: None,
                 problems: own.problems.iter().map(ToString::to_string).collect(),
                 of_envoy: own.problems.iter().filter(|problem| problem.is_of_envoy()).cloned().collect(),
+                lacks: own
+                    .problems
+                    .iter()
+                    .find(|problem| problem.is_lack())
+                    .map(|lack| lack.to_string().into()),
                 kept: Some(kept.into()),
                 failed: false,
             });

@@ -70,6 +70,8 @@ pub(super) struct Configured {
     pub(super) problems: Arc<[String]>,
     /// Those of them that are about what an Envoy gets.
     pub(super) of_envoy: Arc<[Problem]>,
+    /// The first of them by which it does without something.
+    pub(super) lacks: Option<Arc<str>>,
     /// What it was left that it should not have any more; `None` when that was not looked at.
     pub(super) kept: Option<KeptByProxy>,
     /// Whether nothing could be made for it.
@@ -374,6 +376,7 @@ impl Meshes {
                                 .then(|| shown.map(|shown| certificate(shown, mesh.state.context()))),
                             problems: told.problems,
                             of_envoy: told.of_envoy,
+                            lacks: told.lacks,
                             kept: told.kept,
                             failed: told.failed,
                             id: id(told.name),
@@ -389,6 +392,7 @@ impl Meshes {
                         certificate: None,
                         problems: [reason.clone()].into(),
                         of_envoy: Arc::default(),
+                        lacks: Some(reason.as_str().into()),
                         kept: None,
                         failed: true,
                     }));

@@ -205,7 +205,7 @@ async fn measure(protocol: &str) {
             ads.proxies.movement().await;
             for proxy in ads.proxies.take_movement().arrived {
                 known += 1;
-                ads.proxies.publish(&proxy.id, Some(Arc::clone(&shared)), Arc::default());
+                ads.proxies.publish(&proxy.id, Some(Arc::clone(&shared)), Arc::default(), None);
             }
         }
     };
@@ -231,7 +231,7 @@ async fn measure(protocol: &str) {
         let newer = Arc::new(ProxyConfig::new(1 + generation as u64, everything(count, generation)));
         for n in 0..proxies {
             let id = ProxyId::new(ProxyKind::Dataplane, "default", &format!("proxy-{n}"));
-            ads.proxies.publish(&id, Some(Arc::clone(&newer)), Arc::default());
+            ads.proxies.publish(&id, Some(Arc::clone(&newer)), Arc::default(), None);
         }
     }
     tokio::time::sleep(Duration::from_secs(2)).await;

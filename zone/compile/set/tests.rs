@@ -123,7 +123,34 @@ fn a_service_takes_no_cluster_of_a_part_of_another() {
         assert_eq!(values, vec![part.clone(); 2], "{order:?}");
         let told = "is there 2 times, and not the same: that of no service of this name is sent";
         assert!(problems.len() == 2 && problems.iter().all(|p| p.ends_with(told)), "{problems:?}");
+        let set = bench.sets.get(bench.id).unwrap();
+        assert!(set.problems(&bench.parts).all(|problem| !problem.is_lack() && problem.is_of_envoy()));
     }
+}
+
+/// However much else there is.
+#[test]
+fn what_has_a_name_is_found_by_it() {
+    let mut bench = Bench::new();
+    let found = |bench: &Bench, profile: ProfileId, name: &str| {
+        let at = |type_url| EnvoyResource { type_url, name: name.into() };
+        [type_url::CLUSTER, type_url::ENDPOINT].map(|of_type| bench.parts.at(profile, &at(of_type)).count())
+    };
+    bench.make(&["a", "+b"]);
+    assert_eq!((found(&bench, 0, "c"), found(&bench, 0, "d")), ([2, 2], [0, 0]));
+    assert_eq!(found(&bench, 1, "c"), [0, 2], "endpoints are of no profile");
+    let renamed = CompiledCluster {
+        cluster: Some(encoded(type_url::CLUSTER, "d", "a")),
+        nearness: None,
+        client: XdsClient::Envoy,
+        problems: BTreeSet::new(),
+    };
+    bench.parts.made(&Part::Cluster(0, destination("a")), CompiledPart::Cluster(Arc::new(renamed)));
+    assert_eq!((found(&bench, 0, "c"), found(&bench, 0, "d")), ([1, 2], [1, 0]));
+    bench.make(&["+b"]);
+    assert_eq!((found(&bench, 0, "c"), found(&bench, 0, "d")), ([1, 1], [0, 0]));
+    bench.make(&[]);
+    assert_eq!(found(&bench, 0, "c"), [0, 0]);
 }
 
 /// Where nobody serves either, both have the same endpoints, until one has some.

@@ -8,6 +8,7 @@ use super::fixture::Fixture;
 use crate::{
     compile::{behind::Side, exposure::Exposure, scratch::Generated},
     generator::type_url,
+    mesh::Problem,
 };
 
 const MESH: &str = "
@@ -144,27 +145,72 @@ spec:
     assert!(told.iter().any(|told| told.contains("is that of a part of another service")), "{told:?}");
 }
 
+/// A service of another zone that is a resource, and is called `there` in its zone.
+fn service(zone: &str, called: &str, there: &str) -> String {
+    format!(
+        "---\ntype: MeshService\nmesh: demo\nname: {called}\nlabels: {{ kuma.io/origin: global, kuma.io/zone: {zone}, \
+         kuma.io/display-name: {there} }}\nspec:\n  selector: {{ dataplaneTags: {{ kuma.io/service: {there} }} }}\n  ports: \
+         [{{ port: 80, targetPort: 80, appProtocol: tcp }}]\n"
+    )
+}
+
+fn bank(zone: &str, called: &str) -> String {
+    service(zone, called, "bank")
+}
+
+/// To which clusters an egress leads who calls that, once the zone is so, and what it tells.
+fn lets_out(passages: &mut Exposure, resources: &[String]) -> (Vec<String>, BTreeSet<Problem>) {
+    let fixture = Fixture::parse(&[MESH, &resources.concat()].concat());
+    passages.follow(&fixture.meshes[0], None);
+    let mut problems = BTreeSet::new();
+    let doors = passages.doors(&mut problems).into_iter();
+    let of_bank = doors.filter(|(name, _)| name.ends_with(".bank.80.demo.ms"));
+    (of_bank.map(|(_, cluster)| cluster.to_owned()).collect(), problems)
+}
+
+#[test]
+fn when_who_has_a_server_name_goes_it_is_whose_who_came_next() {
+    let edges = [("west", "10.1.0.1"), ("stolen", "10.2.0.1"), ("east", "10.3.0.1")];
+    let edges: String = edges.map(|(zone, address)| offers(zone, address, &["other"])).concat();
+    let (west, east, thief) = (bank("west", "bank-west"), bank("east", "bank-east"), bank("stolen", "aaa"));
+    let mut passages = Exposure::of(Side::Egress);
+    for (present, expected) in [
+        (&[&west][..], "west"),
+        (&[&west, &east][..], "west"),
+        (&[&west, &east, &thief][..], "west"),
+        (&[&east, &thief][..], "east"),
+        // Who comes back is the last.
+        (&[&west, &east, &thief][..], "east"),
+        (&[&west, &thief][..], "stolen"),
+    ] {
+        let present: Vec<String> = present.iter().map(|service| (*service).clone()).collect();
+        let (to, _) = lets_out(&mut passages, &[vec![edges.clone()], present].concat());
+        assert!(to.len() == 1 && to[0].contains(expected), "{to:?} is not {expected}");
+    }
+}
+
+#[test]
+fn of_all_who_are_called_alike_an_egress_tells_some_and_holds_nothing_up() {
+    let mut all = vec![offers("west", "10.1.0.1", &["a"]), offers("stolen", "10.2.0.1", &["b"])];
+    for (zone, called) in [("west", "a"), ("stolen", "b")] {
+        all.extend((0..20).map(|n| service(zone, &format!("{called}-{n}"), &format!("s-{n}"))));
+    }
+    let (_, problems) = lets_out(&mut Exposure::of(Side::Egress), &all);
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told.iter().filter(|told| told.contains("nobody gets in by 12 more")).count(), 1, "{told:?}");
+    assert!(told.len() == 9 && problems.iter().all(|problem| !problem.is_lack()), "{told:?}");
+}
+
 /// Ingresses know a service that is a resource by its name, whatever zone it is in.
 #[test]
 fn of_services_of_one_name_in_two_zones_an_egress_leads_to_the_one_that_was_there_first() {
-    let service = |zone: &str, called: &str| {
-        format!(
-            "---\ntype: MeshService\nmesh: demo\nname: {called}\nlabels: {{ kuma.io/origin: global, kuma.io/zone: {zone}, \
-             kuma.io/display-name: bank }}\nspec:\n  selector: {{ dataplaneTags: {{ kuma.io/service: bank }} }}\n  ports: [{{ \
-             port: 80, targetPort: 80, appProtocol: tcp }}]\n"
-        )
-    };
     let (west, stolen) = (offers("west", "10.1.0.1", &["a"]), offers("stolen", "10.2.0.1", &["b"]));
-    let (honest, thief) = (service("west", "bank-west"), service("stolen", "aaa"));
-    let before = Fixture::parse(&[MESH, &west, &stolen, &honest].concat());
-    let after = Fixture::parse(&[MESH, &west, &stolen, &honest, &thief].concat());
+    let before = vec![west, stolen, bank("west", "bank-west")];
+    let after = [before.clone(), vec![bank("stolen", "aaa")]].concat();
     let mut passages = Exposure::of(Side::Egress);
-    for fixture in [&before, &after] {
-        passages.follow(&fixture.meshes[0], None);
-        let mut problems = BTreeSet::new();
-        let doors = passages.doors(&mut problems).into_iter();
-        let of_bank: Vec<_> = doors.filter(|(name, _)| name.ends_with(".bank.80.demo.ms")).collect();
-        assert!(of_bank.len() == 1 && of_bank[0].1.contains("west"), "{of_bank:?}");
-        assert_eq!(problems.len(), usize::from(std::ptr::eq(fixture, &after)), "{problems:?}");
+    for (all, told) in [(&before, 0), (&after, 1)] {
+        let (to, problems) = lets_out(&mut passages, all);
+        assert!(to.len() == 1 && to[0].contains("west"), "{to:?}");
+        assert_eq!(problems.len(), told, "{problems:?}");
     }
 }

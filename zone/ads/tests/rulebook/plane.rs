@@ -111,7 +111,7 @@ impl<'a> Plane<'a> {
         self.revision += 1;
         let set = ResourceSet::new(&ResourceCollection::default(), &SharedResources::new(set, None), None);
         let config = Arc::new(ProxyConfig::new(self.revision, set));
-        self.zone.proxies.publish(&self.id, Some(config), Arc::default());
+        self.zone.proxies.publish(&self.id, Some(config), Arc::default(), None);
     }
 
     pub(super) async fn peer(&self, protocol: Protocol, door: Door) -> Peer {
