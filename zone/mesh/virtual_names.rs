@@ -62,14 +62,16 @@ struct NameClaims {
 }
 
 impl NameClaims {
-    /// Finds out whose the name is: who has it keeps it, at the first of his addresses, while nobody comes before him. Says
-    /// whether it stands for something else now.
+    /// Finds out whose the name is: who comes first. Only among those of other zones, who choose what they are called, who
+    /// has it keeps it, at the first of his addresses, while nobody comes before him. Says whether it stands for something
+    /// else now.
     fn settle(&mut self) -> bool {
         let Some((first, _)) = self.all.first_key_value() else { return true };
         let (rank, owner) = (first.rank, Arc::clone(&self.holder.owner));
         let start = NameClaim { rank, owner, name: "".into(), address: Ipv4Addr::UNSPECIFIED.into() };
         let own = self.all.range(start..).next().map(|(own, _)| own);
-        let own = own.filter(|own| own.rank == rank && own.owner == self.holder.owner);
+        let is_kept = rank.provenance == Provenance::Elsewhere;
+        let own = own.filter(|own| is_kept && own.rank == rank && own.owner == self.holder.owner);
         self.hold(own.unwrap_or(first).clone())
     }
 

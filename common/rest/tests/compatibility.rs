@@ -35,6 +35,9 @@ does a reconnect; a type that does not fit into one message (`maxMsgSize`) stays
 zone says so. Relays speak v2 only, and so does a zone that looks at another global before it moves there. Messages in
 version 2 of Envoy's interface, of zones that do not say `kds-version: v3`, end the stream.
 
+A zone pings as often as global asks, but at most every 100 milliseconds and at least every hour, whatever that asks for; and
+no global here asks a zone, also one of Kuma, for more than that, whatever its settings say.
+
 A zone begins 300 sessions at once and then five in a second, where Kuma's global takes any number; of the last ten, its
 insight holds the settings (`config`) of the newest that said any, where Kuma's holds those of each. Both keep a zone that
 does nothing but come and go from filling the disk of global.
@@ -458,8 +461,11 @@ async fn page() -> String {
         let _fits = writeln!(page, "| `{path}` | {why} |");
     }
     page.push_str(
-        "\n## Metrics\n\nWhat both count is called the same, and [the reference](reference/metrics.md) marks it. These of \
-         Kuma's have no counterpart:\n\n| metrics | because |\n| --- | --- |\n",
+        "\n## Metrics\n\nWhat both count is called the same, and [the reference](reference/metrics.md) marks it. Requests \
+         that were refused before a handler saw them (401, 403, 405), and those of callers who show no token that were \
+         wrong otherwise (4xx), count under the handler `none` and the method `other`, since strangers could otherwise \
+         make a series of every route with every method and code; a `HEAD` counts as the `GET` that answers it.\n\n\
+         These of Kuma's have no counterpart:\n\n| metrics | because |\n| --- | --- |\n",
     );
     for (names, why) in WITHOUT_COUNTERPART {
         assert!(names.iter().all(|name| metering::by_name(name).is_none()), "{names:?}");
