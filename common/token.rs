@@ -35,7 +35,8 @@ pub use keys::{
 pub use screen::{is_of_a_node, screen};
 pub use sealed::{is_sealed, seal, unseal};
 pub use validate::{
-    TokenTimes, expiry, fingerprint, times, validate_dataplane, validate_node, validate_user, validate_zone,
+    TokenTimes, expiry, fingerprint, listed, times, validate_dataplane, validate_node, validate_user,
+    validate_zone,
 };
 
 /// Valid time of a token when its author names none, and of the first administrator's.

@@ -4,6 +4,7 @@
 //! code: one path for every kind, and fields a newer peer added survive being edited.
 
 mod authored;
+mod bounded;
 mod direct;
 mod schema;
 mod stable;
@@ -15,7 +16,7 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value};
 
-use self::authored::Authored;
+use self::{authored::Authored, bounded::bounded};
 pub use self::{schema::SchemaCollection, stable::stable};
 use super::{FieldPath, Format, Kind, SpecError};
 use crate::proto;
@@ -43,7 +44,7 @@ pub fn reflect(message: &str, spec: &[u8]) -> Result<DynamicMessage, SpecError> 
 /// [`SpecError`] when the stored bytes do not decode.
 pub fn to_json(kind: &Kind, spec: &[u8]) -> Result<Value, SpecError> {
     match kind.format {
-        Format::Proto { message } => message_to_json(&reflect(message, spec)?),
+        Format::Proto { message } => message_to_json(reflect(message, spec)?),
         Format::Json { .. } => serde_json::from_slice(spec).map_err(|e| json_error("spec", &e)),
     }
 }
@@ -143,9 +144,14 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-fn message_to_json(message: &DynamicMessage) -> Result<Value, SpecError> {
+fn message_to_json(mut message: DynamicMessage) -> Result<Value, SpecError> {
     let options = SerializeOptions::new().stringify_64_bit_integers(true).skip_default_fields(true);
-    let json = message.serialize_with_options(serde_json::value::Serializer, &options);
+    let shown =
+        |message: &DynamicMessage| message.serialize_with_options(serde_json::value::Serializer, &options);
+    let json = shown(&message).or_else(|_| {
+        bounded(&mut message);
+        shown(&message)
+    });
     json.map(whole_numbers).map_err(|e| json_error("", &e))
 }
 

@@ -150,10 +150,15 @@ fn times_signature_and_revocation_are_checked() {
     let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();
     let jti = payload["jti"].as_str().unwrap();
     assert_eq!(payload["Name"], "ann");
-    let mut revoked = index_one.clone();
-    let secret = Resource::new(revocations.clone(), env.now()).with_spec(secret_spec(format!("x,{jti}")));
-    revoked.apply(&crate::store::Change { revision: 2, key: revocations, resource: Some(Arc::new(secret)) });
-    assert!(matches!(validate_user(&revoked, &token, env.now()), Err(TokenError::Revoked(_))));
+    for list in [format!("x,{jti}"), format!(" {jti} , x"), format!("x\n{jti}\n"), format!("x\r\n{jti}\r\ny")]
+    {
+        let mut revoked = index_one.clone();
+        let secret = Resource::new(revocations.clone(), env.now()).with_spec(secret_spec(list.clone()));
+        let key = revocations.clone();
+        revoked.apply(&crate::store::Change { revision: 2, key, resource: Some(Arc::new(secret)) });
+        let judged = validate_user(&revoked, &token, env.now());
+        assert!(matches!(judged, Err(TokenError::Revoked(_))), "{list:?}");
+    }
 }
 
 #[test]

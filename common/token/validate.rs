@@ -179,10 +179,16 @@ fn check_times(registered: &Registered, now: DateTime<Utc>) -> Result<(), TokenE
     Ok(())
 }
 
+/// What a list of revocations names: parted by commas, or each in a line, as people write lists. One that is not found
+/// because of how it was written would leave somebody in.
+pub fn listed(revoked: &str) -> impl Iterator<Item = &str> {
+    revoked.split([',', '\n']).map(str::trim)
+}
+
 fn check_revocation(index: &Index, purpose: Purpose<'_>, id: &str) -> Result<(), TokenError> {
     for key in purpose.revocations() {
         let Some(data) = index.get(&key).and_then(|secret| data_of(secret)) else { continue };
-        if String::from_utf8_lossy(&data).split(',').any(|revoked| revoked.trim() == id && !id.is_empty()) {
+        if listed(&String::from_utf8_lossy(&data)).any(|revoked| revoked == id && !id.is_empty()) {
             return Err(TokenError::Revoked(id.to_owned()));
         }
     }

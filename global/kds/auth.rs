@@ -17,6 +17,8 @@ use super::relay_auth::{CarriedZones, RelayAuthError};
 
 /// Longest name of a zone.
 const MAX_ZONE_NAME: usize = 63;
+/// How a SPIFFE id begins.
+const SPIFFE: &str = "spiffe://";
 
 /// What a caller shows to prove who it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,10 +142,11 @@ fn revocations() -> ResourceKey {
     ResourceKey::global(&GLOBAL_SECRET, token::ZONE_CERTIFICATE_REVOCATIONS)
 }
 
-/// Tools write a serial number with or without separators and zeros before it, in letters of either case.
+/// Tools write a serial number with or without separators, zeros or a word before it, in letters of either case.
 fn serial(text: &str) -> String {
     let digits = text.trim().chars().filter(|c| *c != ':').collect::<String>().to_ascii_lowercase();
-    digits.trim_start_matches('0').to_owned()
+    let digits = digits.strip_prefix("serial=").unwrap_or(&digits);
+    digits.strip_prefix("0x").unwrap_or(digits).trim_start_matches('0').to_owned()
 }
 
 impl CertificateOfZone {
@@ -151,7 +154,7 @@ impl CertificateOfZone {
         let index = self.index.current();
         let listed = index.get(&revocations()).and_then(|secret| token::data_of(secret)).unwrap_or_default();
         let own = serial(&certificate.serial);
-        String::from_utf8_lossy(&listed).split(',').any(|revoked| serial(revoked) == own)
+        token::listed(&String::from_utf8_lossy(&listed)).any(|revoked| serial(revoked) == own)
     }
 }
 
@@ -200,7 +203,10 @@ impl ZoneAuthenticator for CertificateOfZone {
 /// The zone a certificate was made for: what comes after `/zone/` in its SPIFFE id, or else its common name. Who has
 /// several such ids is nobody in particular.
 fn zone_of(certificate: &PeerCertificate) -> Option<&str> {
-    let mut ids = certificate.uris.iter().filter(|uri| uri.starts_with("spiffe://"));
+    // Schemes are the same in letters of either case.
+    let is_id =
+        |uri: &&String| uri.get(..SPIFFE.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SPIFFE));
+    let mut ids = certificate.uris.iter().filter(is_id);
     match (ids.next(), ids.next()) {
         (None, _) => certificate.common_name.as_deref(),
         (Some(id), None) => id.split_once("/zone/").map(|(_, zone)| zone),

@@ -1,5 +1,8 @@
 //! JSON that everyone reads alike, and of which there is not too much.
 //!
+//! What is nested more deeply than anybody may write it would be read here and by no client: with one such resource in it,
+//! a list is none for all who ask for it.
+//!
 //! Of a member that stands twice one reader takes the first, another the last, a third both; and Kuma's do not
 //! tell upper from lower case. Who decides about a policy must read what its receivers will read. And who reads it takes
 //! many times its length of memory for many small values.
@@ -29,7 +32,7 @@ pub(super) fn check(json: &[u8]) -> Result<(), serde_json::Error> {
 fn check_within(json: &[u8], values: usize) -> Result<(), serde_json::Error> {
     let left = Cell::new(values);
     let mut reader = serde_json::Deserializer::from_slice(json);
-    reader.deserialize_map(MembersVisitor(&left))?;
+    reader.deserialize_map(MembersVisitor(&left, TextLimits::BODY.depth))?;
     reader.end()
 }
 
@@ -38,7 +41,13 @@ fn spend<E: Error>(left: &Cell<usize>) -> Result<(), E> {
     Ok(())
 }
 
-struct MembersVisitor<'a>(&'a Cell<usize>);
+/// How deep what stands within may still be.
+fn deeper<E: Error>(deepest: usize) -> Result<usize, E> {
+    deepest.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))
+}
+
+/// The names and values that are left, and how deep it may be.
+struct MembersVisitor<'a>(&'a Cell<usize>, usize);
 
 impl<'de> Visitor<'de> for MembersVisitor<'_> {
     type Value = ();
@@ -48,6 +57,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let deepest = deeper(self.1)?;
         let mut seen = BTreeSet::new();
         while let Some(name) = members.next_key::<String>()? {
             spend(self.0)?;
@@ -57,14 +67,14 @@ impl<'de> Visitor<'de> for MembersVisitor<'_> {
                     "member {name:?} stands there twice, or in two cases"
                 )));
             }
-            members.next_value_seed(Anything(self.0))?;
+            members.next_value_seed(Anything(self.0, deepest))?;
         }
         Ok(())
     }
 }
 
 /// A value of any type in such an object.
-struct Anything<'a>(&'a Cell<usize>);
+struct Anything<'a>(&'a Cell<usize>, usize);
 
 impl<'de> DeserializeSeed<'de> for Anything<'_> {
     type Value = ();
@@ -83,11 +93,12 @@ impl<'de> Visitor<'de> for Anything<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
-        MembersVisitor(self.0).visit_map(members)
+        MembersVisitor(self.0, self.1).visit_map(members)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Anything(self.0))?.is_some() {}
+        let deepest = deeper(self.1)?;
+        while items.next_element_seed(Anything(self.0, deepest))?.is_some() {}
         Ok(())
     }
 
@@ -144,6 +155,17 @@ mod tests {
         check("[1]", Some("an object"));
         check(r#"{"a":"#, Some("EOF"));
         check("{} {}", Some("trailing"));
+    }
+
+    #[test]
+    fn what_is_deeper_than_anybody_may_write_it_is_refused() {
+        let nested = |lists: usize| format!(r#"{{"x":{}{}}}"#, "[".repeat(lists), "]".repeat(lists));
+        let deepest = TextLimits::BODY.depth - 1;
+        assert!(check(nested(deepest).as_bytes()).is_ok());
+        let refused = check(nested(deepest + 1).as_bytes()).unwrap_err().to_string();
+        assert!(refused.contains("too deeply"), "{refused}");
+        let objects = format!("{}1{}", r#"{"x":"#.repeat(deepest + 2), "}".repeat(deepest + 2));
+        assert!(check(objects.as_bytes()).is_err());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashMap;
+
 use proptest::{prelude::*, sample::select};
-use prost_reflect::Kind as FieldKind;
+use prost::Message;
+use prost_reflect::{Kind as FieldKind, MapKey, Value as Reflected};
 use serde_json::json;
 
 use super::*;
@@ -33,6 +36,58 @@ type Read = (Vec<u8>, Vec<FieldPath>);
 fn both(json: &Value) -> (Option<Read>, Result<Read, SpecError>) {
     let message = descriptor("kuma.mesh.v1alpha1.Dataplane");
     (direct::encode(&message, json.as_object().unwrap(), |_| true), reflected(&message, json))
+}
+
+/// A message that says in each of its fields, and in theirs, what is beyond all bounds.
+fn extreme(descriptor: MessageDescriptor, seconds: i64, nanos: i32, deep: usize) -> DynamicMessage {
+    let mut message = DynamicMessage::new(descriptor.clone());
+    match descriptor.full_name() {
+        "google.protobuf.Timestamp" | "google.protobuf.Duration" => {
+            message.set_field_by_name("seconds", Reflected::I64(seconds));
+            message.set_field_by_name("nanos", Reflected::I32(nanos));
+        }
+        "google.protobuf.Value" => message.set_field_by_name("number_value", Reflected::F64(f64::NAN)),
+        _ => {
+            for field in descriptor.fields().filter(|_| deep > 0) {
+                let FieldKind::Message(inner) = field.kind() else { continue };
+                let inner = if field.is_map() { inner.map_entry_value_field().kind() } else { field.kind() };
+                let FieldKind::Message(inner) = inner else { continue };
+                let inner = Reflected::Message(extreme(inner, seconds, nanos, deep - 1));
+                let value = match (field.is_map(), field.is_list()) {
+                    (true, _) => Reflected::Map(HashMap::from([(MapKey::String("k".to_owned()), inner)])),
+                    (false, true) => Reflected::List(vec![inner]),
+                    (false, false) => inner,
+                };
+                message.set_field(&field, value);
+            }
+        }
+    }
+    message
+}
+
+#[test]
+fn whatever_a_peer_can_encode_has_a_form_in_json() {
+    for kind in registry::ALL.iter() {
+        let Format::Proto { message } = kind.format else { continue };
+        for (seconds, nanos) in [(i64::MIN, i32::MIN), (i64::MAX, i32::MAX), (0, i32::MIN)] {
+            let spec = extreme(descriptor(message), seconds, nanos, 8).encode_to_vec();
+            let json = to_json(kind, &spec);
+            assert!(json.is_ok(), "{message} {seconds}: {json:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_beyond_all_bounds_is_shown_as_the_nearest_that_can_be_said() {
+    let insight = "kuma.mesh.v1alpha1.DataplaneInsight";
+    let shown = |seconds, nanos| {
+        message_to_json(extreme(descriptor(insight), seconds, nanos, 8)).unwrap()["subscriptions"][0].clone()
+    };
+    assert_eq!(shown(1, 0)["connectTime"], "1970-01-01T00:00:01Z");
+    assert!(shown(i64::MAX, 0)["connectTime"].as_str().unwrap().starts_with("9999-12-31T23:59:59"));
+    assert!(shown(i64::MIN, -1)["connectTime"].as_str().unwrap().starts_with("0001-01-01T00:00:00"));
+    let metadata = message_to_json(extreme(descriptor(insight), 1, 0, 8)).unwrap()["metadata"].clone();
+    assert_eq!(metadata, json!({ "k": null }));
 }
 
 #[test]

@@ -12,7 +12,7 @@ const LONGEST_NAME: usize = 256;
 /// What a verified certificate says about its holder; an extension of every request of a client that showed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The common name of its subject.
+    /// The common name of its subject, where it has one and no other.
     pub common_name: Option<String>,
     /// Its names that are URIs.
     pub uris: Vec<String>,
@@ -29,8 +29,10 @@ impl PeerCertificate {
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let time = |at: i64| DateTime::from_timestamp(at, 0);
-        let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-        let names = certificate.subject_alternative_name().ok().flatten();
+        let mut called = certificate.subject().iter_common_name();
+        let common_name =
+            called.next().filter(|_| called.next().is_none()).and_then(|name| name.as_str().ok());
+        let names = certificate.subject_alternative_name().ok()?;
         let uris = names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
             GeneralName::URI(uri) => Some(clip(uri, LONGEST_NAME).to_owned()),
             _ => None,

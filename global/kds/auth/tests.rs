@@ -107,6 +107,9 @@ async fn a_certificate_is_good_for_the_zone_it_names() {
     check(certificate("zone-1", &["spiffe://mesh.example/web"]), "zone-1", Err("names no zone"));
     let two = ["spiffe://mesh.example/zone/zone-1", "spiffe://mesh.example/zone/zone-2"];
     check(certificate("zone-1", &two), "zone-1", Err("names no zone"));
+    let capital = ["SPIFFE://mesh.example/zone/zone-2"];
+    check(certificate("zone-1", &capital), "zone-1", Err("made for zone"));
+    check(certificate("x", &capital), "zone-2", Ok(()));
     let late = PeerCertificate { valid_until: Noon.now(), ..certificate("zone-1", &[]) };
     check(late, "zone-1", Err("ran out"));
     let none = authenticator.authenticate("zone-1", ShownCredentials::default()).unwrap_err();
@@ -115,7 +118,15 @@ async fn a_certificate_is_good_for_the_zone_it_names() {
 
 #[tokio::test]
 async fn a_revoked_certificate_is_refused_however_its_number_is_written() {
-    for (listed, is_good) in [("", true), ("a1bc, 1b", true), ("77,0A:1B", false), ("a1b", false)] {
+    for (listed, is_good) in [
+        ("", true),
+        ("a1bc, 1b", true),
+        ("77,0A:1B", false),
+        ("a1b", false),
+        ("77\n0a1b\n", false),
+        ("0x0A1B", false),
+        ("77, serial=0A1B", false),
+    ] {
         let authenticator = by_certificate(listed).await;
         let shown = certificate("zone-1", &[]);
         let shown = ShownCredentials { certificate: Some(&shown), token: None };

@@ -10,8 +10,14 @@ use common::{
                 DeltaDiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
             },
         },
-        google::protobuf::{Struct, Value as ProtoValue, value::Kind as Json},
-        kuma::system::v1alpha1::KumaCpVersion,
+        google::protobuf::{Duration, Struct, Timestamp, Value as ProtoValue, value::Kind as Json},
+        kuma::{
+            mesh::v1alpha1::{
+                Dataplane, DataplaneInsight, DiscoverySubscription,
+                dataplane::networking::inbound::ServiceProbe,
+            },
+            system::v1alpha1::KumaCpVersion,
+        },
     },
 };
 use prost::{Message, encoding::bytes};
@@ -137,6 +143,65 @@ async fn an_item_of_countless_parts_costs_little_and_is_refused_alone() {
     let cost = global.process.resident().saturating_sub(before);
     assert!(cost < 256 * MIB as u64, "{cost} bytes more than before");
     dataplanes(&global, 1).await;
+}
+
+#[tokio::test]
+async fn what_json_cannot_say_closes_no_list() {
+    let global = Global::start().await;
+    let peer = KdsPeer::connect(&global, "odd").await;
+    let mut up = peer.up().await.unwrap();
+    let inbound = r#"{"networking": {"address": "10.9.9.9", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web"}}]}}"#;
+    let (of_proxy, of_insight) = (&kinds::dataplane::KIND, &kinds::dataplane_insight::KIND);
+    let (proxy, insight) =
+        (peer.honest(of_proxy, "default", "odd", inbound), peer.honest(of_insight, "default", "odd", "{}"));
+    let mut probed = Dataplane::decode(&proxy.spec[..]).unwrap();
+    probed.networking.as_mut().unwrap().inbound[0].service_probe = Some(ServiceProbe {
+        interval: Some(Duration { seconds: i64::MAX, nanos: i32::MIN }),
+        ..Default::default()
+    });
+    let connect_time = Some(Timestamp { seconds: i64::MAX, nanos: 0 });
+    let number = ProtoValue { kind: Some(Json::NumberValue(f64::NAN)) };
+    let told = DataplaneInsight {
+        subscriptions: vec![DiscoverySubscription { id: "1".to_owned(), connect_time, ..Default::default() }],
+        metadata: Some(Struct { fields: [("number".to_owned(), number)].into_iter().collect() }),
+        ..Default::default()
+    };
+    let items = vec![with_spec(item(&proxy), probed.encode_to_vec())];
+    assert_eq!(up.offer(of_proxy, items).await.unwrap(), None);
+    let items = vec![with_spec(item(&insight), told.encode_to_vec())];
+    assert_eq!(up.offer(of_insight, items).await.unwrap(), None);
+    eventually("the overview", || async {
+        let list = global.try_get("/dataplanes/_overview").await?;
+        let told = &list["items"][0]["dataplaneInsight"]["subscriptions"][0]["connectTime"];
+        let is_shown = told.as_str().is_some_and(|time| time.starts_with("9999-"));
+        if is_shown { Ok(()) } else { Err(list.to_string()) }
+    })
+    .await;
+    let list = global.get("/meshes/default/dataplane-insights").await;
+    assert_eq!(list["items"][0]["metadata"], json!({ "number": null }), "{list}");
+    let list = global.straitctl(&["get", "dataplanes", "-o", "json"]);
+    assert!(list.contains("serviceProbe"), "{list}");
+}
+
+#[tokio::test]
+async fn what_is_nested_too_deeply_for_readers_is_refused_alone() {
+    let global = Global::start().await;
+    let peer = KdsPeer::connect(&global, "deep").await;
+    let mut up = peer.up().await.unwrap();
+    let spec = r#"{"selector": {"dataplaneTags": {"kuma.io/service": "web"}}, "ports": [{"port": 80, "targetPort": 80}]}"#;
+    let kind = &kinds::mesh_service::KIND;
+    let (good, bad) = (peer.honest(kind, "default", "good", spec), peer.honest(kind, "default", "bad", spec));
+    let mut nested = String::from_utf8(bad.spec.to_vec()).unwrap();
+    nested.insert_str(1, &format!("\"odd\":{}{},", "[".repeat(124), "]".repeat(124)));
+    let items = vec![with_spec(item(&bad), nested.into_bytes()), item(&good)];
+    let refused = up.offer(kind, items).await.unwrap().expect("it is not taken");
+    assert!(refused.starts_with(bad.name()) && refused.contains("nested too deeply"), "{refused}");
+    eventually("the other one", || async {
+        let list = global.try_get("/meshes/default/meshservices").await?;
+        if list["total"] == 1 { Ok(()) } else { Err(list.to_string()) }
+    })
+    .await;
+    assert!(global.straitctl(&["get", "meshservices"]).contains("good"));
 }
 
 /// A policy of about 180 bytes for each of its rules.
