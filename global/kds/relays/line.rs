@@ -11,19 +11,17 @@ use common::{
     events::StreamKind,
     kds::{
         carrier::Carrier,
-        metadata::Peer,
-        proxies::ProxyProgress,
         reverse::{Answer, Call},
         watch::{Position, Watch},
     },
-    proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayQuestion, RelayedZone},
+    proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayQuestion},
     redact,
     xds::{Name, Refusals},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::report::{HeardReport, known};
+use super::report::{HeardReport, HeardZone, known};
 use crate::kds::{
     ending::EndCause,
     questions::{OWED, Question, QuestionSender},
@@ -33,6 +31,7 @@ use crate::kds::{
 
 /// Bytes of the reason a zone gives for having no answer.
 const REASON: usize = 4096;
+
 /// A connected relay.
 pub(crate) struct RelayLine {
     pub(super) relay: Arc<str>,
@@ -95,18 +94,20 @@ impl RelayLine {
     }
 
     /// Takes what the relay says about its zones. `version` is that of this program.
-    pub(super) fn heed(&self, HeardReport(report): &HeardReport, version: &str) {
+    pub(super) fn heed(&self, heard: &HeardReport, version: &str) {
+        let HeardReport { report, zones } = heard;
         let mut carried = self.lock();
         carried.retain(|_, carried| carried.session.cause().is_none());
         let mut elsewhere = BTreeMap::new();
-        for zone in &report.zones {
-            if let Some(carried) = carried.get_mut(zone.zone.as_str())
-                && carried.session.is_called(&zone.session)
+        for zone in zones {
+            let told = &zone.told;
+            if let Some(carried) = carried.get_mut(told.zone.as_str())
+                && carried.session.is_called(&told.session)
                 // A report says one thing of each zone.
-                && let Entry::Vacant(first) = elsewhere.entry(zone.zone.as_str())
+                && let Entry::Vacant(first) = elsewhere.entry(told.zone.as_str())
             {
                 carried.heed(zone, version);
-                first.insert(zone);
+                first.insert(told);
             }
         }
         for (zone, carried) in carried.iter().filter(|(_, carried)| carried.is_told) {
@@ -142,19 +143,19 @@ impl CarriedSession {
         SyncStream { session, stream, version: version.to_owned() }
     }
 
-    fn heed(&mut self, zone: &RelayedZone, version: &str) {
+    fn heed(&mut self, HeardZone { told, peer, proxies }: &HeardZone, version: &str) {
         let half = self.half(version);
-        if let Some(node) = &zone.node {
-            half.introduced(&Peer::read(node));
+        if let Some(peer) = peer {
+            half.introduced(peer);
             self.is_told = true;
         }
-        if let Some(up) = zone.up {
+        if let Some(up) = told.up {
             self.session.is_up_at(position(up));
         }
-        if let Some(proxies) = ProxyProgress::decode(&zone.proxies) {
-            self.session.has_proxies_at(proxies);
+        if let Some(proxies) = proxies {
+            self.session.has_proxies_at(proxies.clone());
         }
-        if let Some(details) = &zone.details {
+        if let Some(details) = &told.details {
             tell(&self.session, &half, details);
         }
     }

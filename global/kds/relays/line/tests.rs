@@ -3,10 +3,10 @@ use chrono::DateTime;
 use common::{
     envoy_admin::AdminFormat,
     events::EventBus,
-    kds::{features::Features, headers::KdsCaller},
+    kds::{features::Features, headers::KdsCaller, metadata::Peer, proxies::ProxyProgress},
     proto::{
         kuma::mesh::v1alpha1::StatsResponse,
-        strait::relay::v1alpha1::{RelayRefusal, RelayReport},
+        strait::relay::v1alpha1::{RelayRefusal, RelayReport, RelayedZone},
     },
     runtime::Env,
     store::Fence,
