@@ -139,8 +139,6 @@ fn on_the_wire(position: Position) -> RelayPosition {
 
 #[cfg(test)]
 mod tests {
-    use common::kds::metadata::Peer;
-
     use super::*;
 
     fn zone(name: &str, epoch: u64, acked: u64) -> SeenSession {
@@ -148,7 +146,7 @@ mod tests {
             zone: name.into(),
             key: format!("{name}-{epoch}"),
             epoch,
-            peer: Peer::default(),
+            peer: Arc::default(),
             down: Position { head: 9, acked, lag: 9 - acked },
             up: Position::default(),
             refusals: BTreeMap::new(),
