@@ -2,7 +2,8 @@
 //!
 //! Nothing is kept of a message that was taken, where gRPC libraries keep a buffer as large as the largest one for as long
 //! as the stream lives. What has begun and is not whole takes up room that all streams of a listener share, and has to keep
-//! coming. What becomes long without its compression is unpacked and decoded off the threads that serve, a few at a time.
+//! coming. What is long, or becomes long without its compression, is unpacked and decoded off the threads that serve, a few at
+//! a time.
 
 mod unpacking;
 
@@ -32,7 +33,9 @@ pub struct FrameRoom {
     within: Option<Duration>,
     step: Duration,
     share: Option<Arc<RoomShare>>,
-    /// Threads that unpack what is long.
+    /// Bytes of who is known only once his stream has begun.
+    half: usize,
+    /// Threads that unpack and decode what is long.
     unpackers: Offload,
 }
 
@@ -40,7 +43,7 @@ impl FrameRoom {
     /// Of so many bytes. A message may come for as long as it keeps coming.
     pub fn new(bytes: usize) -> Self {
         let (memory, unpackers) = (IncomingRoom::new(bytes), Offload::default());
-        Self { memory, within: None, step: STEP, share: None, unpackers }
+        Self { memory, within: None, step: STEP, share: None, half: bytes / 2, unpackers }
     }
 
     /// The same where each message is to come within this time.
@@ -111,7 +114,9 @@ pub struct Frames<T = Bytes> {
     room: FrameRoom,
     /// What is made of a message.
     decode: fn(Bytes) -> Result<T, Status>,
-    /// A long message, while it is unpacked elsewhere.
+    /// That takes the longer, the longer the message is.
+    is_decoded: bool,
+    /// A long message, while it is unpacked or decoded elsewhere.
     opening: Option<BoxFuture<'static, Result<T, Status>>>,
 }
 
@@ -119,7 +124,18 @@ impl Frames {
     /// Those in `body`, none of them longer than `limit`, and none compressed. Until they are whole they lie in `room`.
     pub fn new(body: Body, limit: usize, room: &FrameRoom) -> Self {
         let (came, begun, room) = (Bytes::new(), BytesMut::new(), room.clone());
-        Self { body, limit, gzip: false, came, begun, unfinished: None, room, decode: Ok, opening: None }
+        Self {
+            body,
+            limit,
+            gzip: false,
+            came,
+            begun,
+            unfinished: None,
+            room,
+            decode: Ok,
+            is_decoded: false,
+            opening: None,
+        }
     }
 
     /// The same where messages may be compressed by gzip; the limit is for what they are without that, too.
@@ -131,7 +147,14 @@ impl Frames {
     #[must_use]
     pub fn decoded<T>(self, decode: fn(Bytes) -> Result<T, Status>) -> Frames<T> {
         let Self { body, limit, gzip, came, begun, unfinished, room, .. } = self;
-        Frames { body, limit, gzip, came, begun, unfinished, room, decode, opening: None }
+        Frames { body, limit, gzip, came, begun, unfinished, room, decode, is_decoded: true, opening: None }
+    }
+}
+
+impl<T> Frames<T> {
+    /// What comes from now on is that of `owner`, who has no more than half of the room.
+    pub fn belong_to(&mut self, owner: String) {
+        self.room.share = Some(Arc::new(RoomShare { owner, bytes: self.room.half }));
     }
 }
 
@@ -232,12 +255,15 @@ impl<T: Send + 'static> Frames<T> {
 
     /// What is in a message; `None` while that is found out elsewhere, because it is long.
     fn open(&mut self, message: WholeMessage) -> Option<Result<T, Status>> {
-        let (WholeMessage { bytes, compressed, mut place }, decode) = (message, self.decode);
-        if !compressed {
-            return Some(decode(bytes));
-        }
+        let (WholeMessage { bytes, compressed, place }, decode) = (message, self.decode);
         // One may be long and become short: nobody knows how much of it says nothing.
         let is_short = bytes.len() <= unpacking::SHORT;
+        if !compressed {
+            if is_short || !self.is_decoded {
+                return Some(decode(bytes));
+            }
+            return self.open_elsewhere(place, move || decode(bytes));
+        }
         let mut unpacking = Unpacking::new(bytes, self.limit);
         if is_short {
             match unpacking.begin() {
@@ -246,13 +272,22 @@ impl<T: Send + 'static> Frames<T> {
                 Err(status) => return Some(Err(status)),
             }
         }
-        // It waits in line as what it was when it came, and takes up room until it is unpacked.
+        self.open_elsewhere(place, move || unpacking.finish().and_then(decode))
+    }
+
+    /// Has a long message opened where that holds up nobody.
+    fn open_elsewhere(
+        &mut self,
+        mut place: Option<MemoryReservation>,
+        open: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Option<Result<T, Status>> {
+        // It waits in line as what it was when it came, and takes up room until it is opened.
         if let Some(Err(NoRoom)) = place.as_mut().map(MemoryReservation::arrived) {
             return Some(Err(crowded(NoRoom)));
         }
         let unpackers = self.room.unpackers.clone();
         let work = move || {
-            let opened = unpacking.finish().and_then(decode);
+            let opened = open();
             drop(place);
             opened
         };

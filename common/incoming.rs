@@ -70,12 +70,7 @@ impl IncomingRoom {
         Self(Arc::new(Mutex::new(IncomingMemory { free: bytes, next: 0, coming, holding, owners })))
     }
 
-    /// Something begins to come.
-    pub fn begin(&self) -> MemoryReservation {
-        self.begin_in(None)
-    }
-
-    /// The same of somebody who has a share.
+    /// Something begins to come, of somebody who has a share, or of whom nobody knows.
     pub fn begin_in(&self, share: Option<Arc<RoomShare>>) -> MemoryReservation {
         let gives_way = CancellationToken::new();
         let mut memory = self.lock();

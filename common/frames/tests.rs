@@ -203,12 +203,20 @@ async fn what_becomes_long_is_unpacked_and_decoded_in_turn_and_holds_up_nobody()
     for _ in 0..3 {
         assert!(poll!(pin!(long.next())).is_pending(), "it can be given up and asked again");
     }
-    for short in [gzipped(&[7; 1000]), framed(&[vec![7; LONG]])] {
+    for short in [gzipped(&[7; 1000]), framed(&[vec![7; 1000]])] {
         let length = short.len();
         let mut short = lengths(short);
         let opened = short.next().now_or_never();
         assert!(matches!(opened, Some(Some(Ok(_)))), "one of {length} bytes does not wait");
     }
+    let mut as_it_came = Frames::new(Body::from(framed(&[vec![7; LONG]])), LONG, &room);
+    let opened = as_it_came.next().now_or_never();
+    assert!(matches!(opened, Some(Some(Ok(_)))), "nothing is made of it");
+    let mut plain = lengths(framed(&[vec![7; LONG]]));
+    assert!(
+        poll!(pin!(plain.next())).is_pending(),
+        "there is as much to decode as if it had been compressed"
+    );
     // A megabyte that becomes nothing: blocks in which nothing is stored, up to the last one.
     let (head, block): ([u8; 10], [u8; 5]) = ([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff], [0, 0, 0, 0xff, 0xff]);
     let hollow = [&head[..], &block.repeat(LONG / 5 - 10), &[1, 0, 0, 0xff, 0xff], &[0; 8]].concat();
@@ -217,6 +225,7 @@ async fn what_becomes_long_is_unpacked_and_decoded_in_turn_and_holds_up_nobody()
     assert!(poll!(pin!(hollow.next())).is_pending());
     drop(held);
     assert_eq!(hollow.next().await.unwrap().unwrap(), 0, "it passes nobody who is not looked after");
+    assert_eq!(plain.next().await.unwrap().unwrap(), LONG);
     assert_eq!(long.next().await.unwrap().unwrap(), LONG);
     assert_eq!(long.next().await.unwrap().unwrap(), 3);
     assert!(long.next().await.is_none());
@@ -244,4 +253,28 @@ async fn who_sends_much_at_once_ends_his_own_and_nobody_elses() {
         assert!(poll!(pin!(going_on.next())).is_pending());
     }
     assert_eq!(room.memory.free(), 7 * HALF);
+}
+
+#[tokio::test]
+async fn who_is_known_once_his_stream_has_begun_has_half_of_the_room() {
+    const PART: usize = 45;
+    let room = FrameRoom::new(4 * PART);
+    let part = |owner: &str| {
+        let message = framed(&[vec![7; 2 * PART]]);
+        let mut frames = unended(stream::iter([message[..PART].to_vec()]), &room);
+        frames.belong_to(owner.to_owned());
+        frames
+    };
+    let mut honest = part("honest");
+    assert!(poll!(pin!(honest.next())).is_pending());
+    let mut stolen = [part("stolen"), part("stolen"), part("stolen"), part("stolen")];
+    for coming in &mut stolen {
+        assert!(poll!(pin!(coming.next())).is_pending());
+    }
+    assert_eq!(room.memory.free(), PART, "nobody else made way");
+    assert!(poll!(pin!(honest.next())).is_pending());
+    let [first, second, ..] = &mut stolen;
+    for oldest in [first, second] {
+        assert_eq!(oldest.next().await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
+    }
 }

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, buf::Reader};
 use flate2::bufread::GzDecoder;
 use tonic::Status;
 
-/// What is no longer than this, in bytes, and becomes no longer, is unpacked where it came.
+/// What is no longer than this, in bytes, and becomes no longer, is unpacked and decoded where it came.
 pub(super) const SHORT: usize = 64 << 10;
 
 /// A message that is unpacked in two steps: how long it becomes is not known before.

@@ -14,7 +14,6 @@ use crate::proto::{
         KdsSubscriptionStatus, Version, ZoneInsight,
     },
 };
-use crate::redact;
 
 /// Subscriptions kept per zone.
 pub const KEPT: usize = 10;
@@ -65,8 +64,7 @@ impl SubscriptionRecord {
         version.kuma_cp_global_compatible =
             [ours, KUMA].iter().any(|release| is_compatible(&version.version, release));
         self.entry.version = Some(Version { kuma_cp: Some(version) });
-        // It should have masked its secrets itself.
-        self.entry.config = redact::text(&peer.config).into_owned();
+        self.entry.config.clone_from(&peer.config);
         self.entry.zone_instance_id = peer.instance.clone();
         self.dirty = true;
     }

@@ -57,7 +57,8 @@ impl Peer {
     }
 
     /// Reads the node of a first request. What is missing or of another type stays empty, and of what is
-    /// longer than it has to be only the beginning is kept: it is shown, logged and stored.
+    /// longer than it has to be only the beginning is kept: it is shown, logged and stored. A peer should have masked its
+    /// secrets itself.
     pub fn read(node: &Node) -> Self {
         let empty = HashMap::new();
         let metadata = node.metadata.as_ref().map_or(&empty, |m| &m.fields);
@@ -82,8 +83,8 @@ impl Peer {
             },
             config: Some(whole(metadata, CONFIG))
                 .filter(|c| c.len() <= LONGEST_CONFIG)
-                .unwrap_or_default()
-                .to_owned(),
+                .map(|config| redact::text(config).into_owned())
+                .unwrap_or_default(),
             instance: string(metadata, CONTROL_PLANE_ID),
             features,
         }
@@ -161,6 +162,13 @@ mod tests {
         }
         assert_eq!(read.config, "");
         assert!(read.features.iter().count() <= 64 && read.features.iter().all(|f| f.starts_with('f')));
+    }
+
+    #[test]
+    fn a_secret_that_a_peer_tells_is_not_kept() {
+        let peer = Peer { config: r#"{"password":"hunter2","port":1}"#.to_owned(), ..Peer::default() };
+        let read = Peer::read(&peer.node("zone-1"));
+        assert!(!read.config.contains("hunter2") && read.config.contains("port"), "{}", read.config);
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub(super) async fn revision(
     let (asked, patience) = (query.asked()?, query.patience()?);
     let wait = match patience {
         Duration::ZERO => None,
-        _ => Some(api.sync_waits.begin(api.trusts(&user))?),
+        _ => Some(api.sync_waits.begin(&user, api.trusts(&user))?),
     };
     let deadline = Instant::now() + patience;
     if timeout_at(deadline, api.index.wait_for(revision)).await.is_err()

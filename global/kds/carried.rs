@@ -18,7 +18,7 @@ pub(crate) struct SeenSession {
     pub(crate) key: String,
     /// Tells two sessions of a zone apart.
     pub(crate) epoch: u64,
-    pub(crate) peer: Peer,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) down: Position,
     pub(crate) up: Position,
     /// By type and name.

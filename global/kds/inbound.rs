@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use common::{
     frames::{FrameRoom, Frames},
     incoming::RoomShare,
@@ -80,14 +80,20 @@ pub(super) async fn only(body: Body, is_gzipped: bool, room: FrameRoom) -> Resul
 }
 
 /// The messages of a stream, none of them longer than `limit`; until they are whole they lie in `room`.
-pub(super) fn messages<T>(
-    mut request: Request<Streaming<T>>,
-    limit: usize,
-    room: &FrameRoom,
-) -> ZoneMessages<T>
+pub(super) fn messages<T>(request: Request<Streaming<T>>, limit: usize, room: &FrameRoom) -> ZoneMessages<T>
 where
     T: Message + Default + 'static,
 {
+    messages_as(request, limit, room, parts::decode::<T>)
+}
+
+/// The same, and of each is made what `decode` makes of it: of a long one where that holds up nobody.
+pub(super) fn messages_as<T, U: Send + 'static>(
+    mut request: Request<Streaming<T>>,
+    limit: usize,
+    room: &FrameRoom,
+    decode: fn(Bytes) -> Result<U, Status>,
+) -> ZoneMessages<U> {
     // The library has refused every other encoding.
     let is_gzipped = request.metadata().get(ENCODING).is_some_and(|encoding| encoding == "gzip");
     let kept = request.extensions_mut().remove::<KeptBody>();
@@ -97,7 +103,7 @@ where
         let nothing = Status::internal("the messages of this stream are read elsewhere");
         return stream::once(std::future::ready(Err(nothing))).boxed();
     };
-    let frames = frames(body, is_gzipped, limit, &room.clone().of(share)).decoded(parts::decode::<T>);
+    let frames = frames(body, is_gzipped, limit, &room.clone().of(share)).decoded(decode);
     Box::pin(stream::unfold(Some(frames), |frames| async move {
         let mut frames = frames?;
         let message = frames.next().await?;

@@ -10,6 +10,7 @@ mod feed;
 mod form;
 mod line;
 mod parts;
+mod report;
 mod service;
 
 use std::{

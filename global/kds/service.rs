@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use common::{
     events::StreamKind,
@@ -230,6 +231,15 @@ impl Kds {
         request: Request<Streaming<T>>,
     ) -> ZoneMessages<T> {
         inbound::messages(request, self.inner.settings.max_message, &self.inner.incoming)
+    }
+
+    /// The same, and of each is made what `decode` makes of it.
+    pub(super) fn messages_as<T, U: Send + 'static>(
+        &self,
+        request: Request<Streaming<T>>,
+        decode: fn(Bytes) -> Result<U, Status>,
+    ) -> ZoneMessages<U> {
+        inbound::messages_as(request, self.inner.settings.max_message, &self.inner.incoming, decode)
     }
 
     pub(super) async fn open_stream(

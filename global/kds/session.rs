@@ -97,7 +97,7 @@ pub(super) struct SessionState {
     /// The relay its zone is below.
     pub(super) relay: Option<Arc<str>>,
     /// On a relay: what the zone said of itself.
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<Arc<Peer>>,
     /// On a relay: its way up has reached global.
     pub(super) is_passed: bool,
     heard: (Instant, DateTime<Utc>),
@@ -536,7 +536,7 @@ impl Watch for SyncStream {
         state.subscription.introduce(peer, &self.version);
         if self.stream == StreamKind::GlobalToZone {
             state.introduced = peer.features.clone();
-            state.peer = Some(peer.clone()).filter(|_| self.session.is_relayed);
+            state.peer = self.session.is_relayed.then(|| Arc::new(peer.clone()));
         }
         drop(state);
         let (zone, epoch) = (Arc::clone(&self.session.zone), self.session.epoch());

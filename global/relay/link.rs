@@ -37,7 +37,7 @@ use tonic::{Code, Request, Status, Streaming, codec::CompressionEncoding, transp
 
 use super::{
     mirror::{Mirror, MirrorError, PartialState},
-    report::{HeardSession, RelayReporter},
+    report::{HeardSession, RelayReporter, in_parts},
     settings::{RelaySettings, RelayTokenError},
 };
 use crate::kds::{Kds, Session, judge, put};
@@ -239,13 +239,15 @@ impl RelayLink {
                     let asked = asked?.ok_or(LinkError::Closed)?;
                     if let Some((zone, call)) = call(asked) {
                         let is_full = answers.len() >= AT_ONCE;
-                        answers.push(answer(kds, zone, call, is_full));
+                        answers.push(answer(kds, zone, call, is_full, self.settings.max_message));
                     }
                     continue;
                 }
                 Some(answer) = answers.next() => answer,
             };
-            reports.send(report).await.map_err(|_| LinkError::Closed)?;
+            for part in in_parts(report, largest_sent(self.settings.max_message)) {
+                reports.send(part).await.map_err(|_| LinkError::Closed)?;
+            }
         }
     }
 
@@ -302,8 +304,8 @@ fn call(question: RelayQuestion) -> Option<(String, Call)> {
     Some((zone, call))
 }
 
-/// Has the zone answer.
-async fn answer(kds: &Kds, zone: String, call: Call, is_full: bool) -> RelayReport {
+/// Has the zone answer, in a message of at most `limit` bytes: one that is longer would end the connection for all zones.
+async fn answer(kds: &Kds, zone: String, call: Call, is_full: bool, limit: usize) -> RelayReport {
     let (id, stream) = (call.id.clone(), call.ask.stream());
     let session = kds.inner.sessions.of(&zone).filter(|session| session.cause().is_none());
     let result = match session {
@@ -313,7 +315,17 @@ async fn answer(kds: &Kds, zone: String, call: Call, is_full: bool) -> RelayRepo
             Err(AskError::ZoneAway { zone, reason: "it left its relay at this moment: ask again".to_owned() })
         }
     };
-    let answer = Answer { id, result: result.map_err(|error| error.to_string()) };
+    let told =
+        report_of(stream, Answer { id: id.clone(), result: result.map_err(|error| error.to_string()) });
+    let bytes = told.encoded_len();
+    if bytes <= limit {
+        return told;
+    }
+    report_of(stream, Answer { id, result: Err(AskError::TooLong { bytes, limit }.to_string()) })
+}
+
+/// A report that brings this answer.
+fn report_of(stream: StreamKind, answer: Answer) -> RelayReport {
     let report = RelayReport::default();
     match stream {
         StreamKind::Stats => RelayReport { stats: Some(answer.into()), ..report },

@@ -10,10 +10,14 @@ use common::{
     proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayRefusal, RelayReport, RelayedZone},
 };
 
+use prost::Message;
+
 use crate::kds::SeenSession;
 
 /// Refusals of one zone that are passed on.
 const REFUSALS: usize = 256;
+/// What stands around a zone in a report, in bytes.
+const FRAMING: usize = 8;
 
 /// Makes the reports of one connection to global.
 #[derive(Default)]
@@ -27,6 +31,38 @@ struct ToldZone {
     up: Position,
     details: RelayDetails,
     proxies: Option<ProxyProgress>,
+}
+
+/// The same report in messages of no more than so many bytes: after a new connection all that all zones refuse is told at
+/// once, and a message that is too large would end that connection, and the next.
+pub(super) fn in_parts(report: RelayReport, largest: usize) -> Vec<RelayReport> {
+    // An answer is no longer than a message may be.
+    if report.zones.is_empty() || report.encoded_len() <= largest {
+        return vec![report];
+    }
+    let RelayReport { zones, watermark, beat, .. } = report;
+    // What is said of all zones is said last, beside those of which it does not hold.
+    let differs = |zone: &&RelayedZone| zone.silent || zone.down.is_some();
+    let but = zones.iter().filter(differs).map(|zone| RelayedZone {
+        zone: zone.zone.clone(),
+        session: zone.session.clone(),
+        down: zone.down,
+        silent: zone.silent,
+        ..RelayedZone::default()
+    });
+    let last = RelayReport { zones: but.collect(), watermark, beat, ..RelayReport::default() };
+    let (mut parts, mut part, mut bytes) = (Vec::new(), RelayReport::default(), 0);
+    for zone in zones {
+        let more = zone.encoded_len() + FRAMING;
+        if bytes + more > largest && !part.zones.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+        bytes += more;
+        part.zones.push(zone);
+    }
+    parts.extend([part, last]);
+    parts
 }
 
 /// A zone, and whether it keeps the relay waiting.
@@ -103,8 +139,6 @@ fn on_the_wire(position: Position) -> RelayPosition {
 
 #[cfg(test)]
 mod tests {
-    use common::kds::metadata::Peer;
-
     use super::*;
 
     fn zone(name: &str, epoch: u64, acked: u64) -> SeenSession {
@@ -112,7 +146,7 @@ mod tests {
             zone: name.into(),
             key: format!("{name}-{epoch}"),
             epoch,
-            peer: Peer::default(),
+            peer: Arc::default(),
             down: Position { head: 9, acked, lag: 9 - acked },
             up: Position::default(),
             refusals: BTreeMap::new(),
@@ -134,6 +168,32 @@ mod tests {
         assert!(first.zones.iter().all(|zone| zone.node.is_some() && zone.down.is_none()));
         let next = reporter.report(all(), true);
         assert_eq!((named(&next), next.watermark.map(|at| at.acked)), (vec![], Some(9)));
+    }
+
+    #[test]
+    fn what_does_not_fit_into_one_message_is_told_in_several_and_of_all_zones_last() {
+        const LARGEST: usize = 100 << 10;
+        let refusing = |n: usize| {
+            let one = |n: usize| {
+                (("MeshTimeout".to_owned(), n.to_string().as_str().into()), "x".repeat(1000).into())
+            };
+            let name = format!("zone-{n:02}");
+            SeenSession { refusals: (0..50).map(one).collect(), ..zone(&name, 1, if n == 7 { 4 } else { 9 }) }
+        };
+        let zones: Vec<_> = (0..20).map(|n| (refusing(n), n == 9)).collect();
+        let report = RelayReporter::default().report(zones, true);
+        assert_eq!(in_parts(report.clone(), usize::MAX), [report.clone()]);
+        let messages = in_parts(report.clone(), LARGEST);
+        assert!(messages.iter().all(|message| message.encoded_len() <= LARGEST));
+        let (last, rest) = messages.split_last().expect("there is one");
+        assert!(rest.len() > 5 && rest.iter().all(|part| part.watermark.is_none() && !part.beat));
+        let told: Vec<RelayedZone> = rest.iter().flat_map(|part| part.zones.clone()).collect();
+        assert_eq!(told, report.zones, "each is named once, with all that is to be said of it");
+        assert!(last.beat && last.watermark == report.watermark);
+        assert_eq!(named(last), ["zone-07", "zone-09"]);
+        assert!(last.zones[0].down == report.zones[7].down && !last.zones[0].silent);
+        assert!(last.zones[1].down.is_none() && last.zones[1].silent);
+        assert!(last.zones.iter().all(|zone| zone.node.is_none() && zone.details.is_none()));
     }
 
     #[test]

@@ -231,6 +231,15 @@ impl StreamPlaces {
 }
 
 impl StreamPlace {
+    /// Whose requests come on it: of who shows this token or, where none is shown, comes from this address.
+    pub(super) fn owner(&self) -> String {
+        match silent_share(&self.shares) {
+            PlaceShare::Proxy(proxy) => format!("proxy {proxy}"),
+            PlaceShare::Credential(fingerprint) => format!("token {fingerprint}"),
+            PlaceShare::Address(address) => format!("address {address}"),
+        }
+    }
+
     /// What it says first, unless it has to make way before that: then it says nothing. Which proxy it is shows later.
     ///
     /// # Errors

@@ -317,6 +317,8 @@ pub(super) async fn first_request(
     place: &mut StreamPlace,
     requests: &mut Frames,
 ) -> Result<Option<Bytes>, Status> {
+    // Nothing was read so far, so all that comes counts for whoever it is.
+    requests.belong_to(place.owner());
     let first = place.hear(timeout(FIRST_REQUEST, requests.next())).await?;
     first.map_err(|_| Status::deadline_exceeded("no request came"))?.transpose()
 }

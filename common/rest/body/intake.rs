@@ -1,6 +1,6 @@
 //! Bodies on their way in: what they may hold of the memory together, and how long each may take.
 
-use std::{ops::Deref, time::Duration};
+use std::{net::IpAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, HttpBody},
@@ -13,8 +13,8 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    incoming::{Arrival, IncomingRoom, MemoryReservation, NoRoom, PROGRESS, STEP, TooSlow},
-    runtime::Offload,
+    incoming::{Arrival, IncomingRoom, MemoryReservation, NoRoom, PROGRESS, RoomShare, STEP, TooSlow},
+    runtime::{Offload, http::Client},
 };
 
 /// Bytes that all bodies of one listener hold together.
@@ -28,10 +28,12 @@ const DRAINED: usize = 128 << 20;
 /// Takes in the bodies of one listener, and gives the reading of long ones threads of their own.
 ///
 /// When there is no room left, the body that has been coming for the longest time gives way: who sends half of
-/// one and waits cannot keep others out.
+/// one and waits cannot keep others out. All that comes from one address, and what of it is here and waits to be read, has
+/// half of the room.
 #[derive(Clone, Debug)]
 pub struct Intake {
     room: IncomingRoom,
+    half: usize,
     offload: Offload,
 }
 
@@ -106,7 +108,7 @@ impl Default for Intake {
 impl Intake {
     /// With room for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self { room: IncomingRoom::new(bytes), offload: Offload::default() }
+        Self { room: IncomingRoom::new(bytes), half: bytes / 2, offload: Offload::default() }
     }
 
     /// The whole body of `request`, of at most `limit` bytes.
@@ -114,7 +116,18 @@ impl Intake {
     /// # Errors
     /// [`BodyError`].
     pub async fn read(&self, request: Request, limit: usize) -> Result<ReceivedBody, BodyError> {
-        let mut place = self.room.begin();
+        let from = request.extensions().get::<Client>().and_then(Client::network);
+        self.read_from(from, request, limit).await
+    }
+
+    /// The same, from this address.
+    async fn read_from(
+        &self,
+        from: Option<IpAddr>,
+        request: Request,
+        limit: usize,
+    ) -> Result<ReceivedBody, BodyError> {
+        let mut place = self.room.begin_in(from.map(|from| self.share(from, limit)));
         let gives_way = place.gives_way().clone();
         let collected = tokio::select! {
             () = gives_way.cancelled() => return Err(BodyError::Busy),
@@ -122,6 +135,11 @@ impl Intake {
         };
         place.arrived()?;
         Ok(ReceivedBody { bytes: collected, _place: place })
+    }
+
+    /// What may come from one address at once: one body at least.
+    fn share(&self, from: IpAddr, limit: usize) -> Arc<RoomShare> {
+        Arc::new(RoomShare { owner: from.to_string(), bytes: self.half.max(limit) })
     }
 
     /// Does `work` with a body, on a thread of its own when it is long.
@@ -247,6 +265,28 @@ mod tests {
         assert!(!younger.is_finished());
         assert!(matches!(younger.await.unwrap(), Err(BodyError::Slow)));
         assert_eq!(free(&intake), 8 * KIB);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_takes_more_than_half_of_the_room_from_one_address() {
+        let intake = Intake::new(8 * KIB);
+        let (greedy, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let here = intake.read_from(Some(greedy), full(2 * KIB), 3 * KIB).await.unwrap();
+        let begin = || {
+            let intake = intake.clone();
+            tokio::spawn(async move { intake.read_from(Some(greedy), half(2 * KIB), 3 * KIB).await })
+        };
+        let first = begin();
+        while free(&intake) > 4 * KIB {
+            tokio::task::yield_now().await;
+        }
+        let second = begin();
+        assert!(matches!(first.await.unwrap(), Err(BodyError::Busy)), "his own make way");
+        assert_eq!(intake.read_from(Some(other), full(3 * KIB), 3 * KIB).await.unwrap().len(), 3 * KIB);
+        assert!(!second.is_finished());
+        let much = intake.read_from(Some(greedy), full(7 * KIB), 7 * KIB);
+        assert!(matches!(much.await, Err(BodyError::Busy)), "what is here and waits is a part of it");
+        drop(here);
     }
 
     #[tokio::test(start_paused = true)]

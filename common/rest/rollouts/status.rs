@@ -86,7 +86,7 @@ pub(in crate::rest) async fn status(
     let (Some(after), false, Some(source)) = (query.after, patience.is_zero(), source) else {
         return asked.answer(&client, first).await;
     };
-    let wait = api.sync_waits.begin(api.trusts(&asked.user))?;
+    let wait = api.sync_waits.begin(&asked.user, api.trusts(&asked.user))?;
     let deadline = Instant::now() + patience;
     let mut progress = source.progressed();
     // Those who wait hold nothing of what they saw.

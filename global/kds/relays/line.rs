@@ -7,25 +7,21 @@ use std::{
 
 use bytes::Bytes;
 use common::{
-    clip::clip,
     envoy_admin::{Ask, AskError},
     events::StreamKind,
     kds::{
         carrier::Carrier,
-        metadata::Peer,
-        proxies::ProxyProgress,
         reverse::{Answer, Call},
         watch::{Position, Watch},
     },
-    proto::strait::relay::v1alpha1::{
-        RelayDetails, RelayPosition, RelayQuestion, RelayRefusal, RelayReport, RelayedZone,
-    },
-    redact, registry,
+    proto::strait::relay::v1alpha1::{RelayDetails, RelayPosition, RelayQuestion},
+    redact,
     xds::{Name, Refusals},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::report::{HeardReport, HeardZone, known};
 use crate::kds::{
     ending::EndCause,
     questions::{OWED, Question, QuestionSender},
@@ -35,9 +31,6 @@ use crate::kds::{
 
 /// Bytes of the reason a zone gives for having no answer.
 const REASON: usize = 4096;
-/// Refusals of one zone that are taken from a report, and bytes of each. A relay keeps no more of one, without secrets.
-const REFUSALS: usize = 256;
-const REFUSAL: usize = 1024;
 
 /// A connected relay.
 pub(crate) struct RelayLine {
@@ -101,18 +94,20 @@ impl RelayLine {
     }
 
     /// Takes what the relay says about its zones. `version` is that of this program.
-    pub(super) fn heed(&self, report: &RelayReport, version: &str) {
+    pub(super) fn heed(&self, heard: &HeardReport, version: &str) {
+        let HeardReport { report, zones } = heard;
         let mut carried = self.lock();
         carried.retain(|_, carried| carried.session.cause().is_none());
         let mut elsewhere = BTreeMap::new();
-        for zone in &report.zones {
-            if let Some(carried) = carried.get_mut(zone.zone.as_str())
-                && carried.session.is_called(&zone.session)
+        for zone in zones {
+            let told = &zone.told;
+            if let Some(carried) = carried.get_mut(told.zone.as_str())
+                && carried.session.is_called(&told.session)
                 // A report says one thing of each zone.
-                && let Entry::Vacant(first) = elsewhere.entry(zone.zone.as_str())
+                && let Entry::Vacant(first) = elsewhere.entry(told.zone.as_str())
             {
                 carried.heed(zone, version);
-                first.insert(zone);
+                first.insert(told);
             }
         }
         for (zone, carried) in carried.iter().filter(|(_, carried)| carried.is_told) {
@@ -148,19 +143,19 @@ impl CarriedSession {
         SyncStream { session, stream, version: version.to_owned() }
     }
 
-    fn heed(&mut self, zone: &RelayedZone, version: &str) {
+    fn heed(&mut self, HeardZone { told, peer, proxies }: &HeardZone, version: &str) {
         let half = self.half(version);
-        if let Some(node) = &zone.node {
-            half.introduced(&Peer::read(node));
+        if let Some(peer) = peer {
+            half.introduced(peer);
             self.is_told = true;
         }
-        if let Some(up) = zone.up {
+        if let Some(up) = told.up {
             self.session.is_up_at(position(up));
         }
-        if let Some(proxies) = ProxyProgress::decode(&zone.proxies) {
-            self.session.has_proxies_at(proxies);
+        if let Some(proxies) = proxies {
+            self.session.has_proxies_at(proxies.clone());
         }
-        if let Some(details) = &zone.details {
+        if let Some(details) = &told.details {
             tell(&self.session, &half, details);
         }
     }
@@ -171,28 +166,16 @@ fn tell(session: &Session, half: &SyncStream, details: &RelayDetails) {
     session.forget_troubles();
     let (mut refusals, mut types) = (Refusals::default(), BTreeSet::new());
     for (type_name, refused) in known(&details.refusals) {
-        let reason = brief(&refused.reason);
         // A name that is longer than any is not kept.
-        refusals.add(type_name, [&Name::from(refused.name.as_str())], &reason);
+        refusals.add(type_name, [&Name::from(refused.name.as_str())], &refused.reason);
         types.insert(type_name);
     }
     for type_name in types {
         half.refused(type_name, &refusals);
     }
     for (type_name, withheld) in known(&details.withheld) {
-        half.withheld(type_name, Some(brief(&withheld.reason)));
+        half.withheld(type_name, Some(withheld.reason.clone()));
     }
-}
-
-/// What is kept of a reason. Who refuses quotes what he refuses; of what no relay says nothing is looked through.
-fn brief(reason: &str) -> String {
-    redact::words(clip(reason, REFUSAL), REFUSAL)
-}
-
-/// Those that are about a type there is, each with its name: a zone is sent no others.
-fn known(told: &[RelayRefusal]) -> impl Iterator<Item = (&'static str, &RelayRefusal)> {
-    let types = told.iter().filter_map(|one| Some((registry::by_name(&one.r#type)?.name, one)));
-    types.take(REFUSALS)
 }
 
 fn position(of: RelayPosition) -> Position {
@@ -237,14 +220,6 @@ fn question(zone: &str, call: Call) -> RelayQuestion {
         Ask::Stats { .. } => RelayQuestion { stats: Some(call.into()), ..question },
         Ask::Clusters { .. } => RelayQuestion { clusters: Some(call.into()), ..question },
     }
-}
-
-/// The answers in a report.
-pub(super) fn answers(report: &mut RelayReport) -> impl Iterator<Item = Answer> + use<> {
-    let config = report.config.take().map(Answer::from);
-    let stats = report.stats.take().map(Answer::from);
-    let clusters = report.clusters.take().map(Answer::from);
-    config.into_iter().chain(stats).chain(clusters)
 }
 
 /// Where questions to a relay come out.

@@ -24,7 +24,8 @@ use tonic::{Request, Response, Status, Streaming, codec::CompressionEncoding, me
 use super::{
     auth,
     feed::RelayFeed,
-    line::{OwedByRelay, RelayLine, RelayQuestions, answers},
+    line::{OwedByRelay, RelayLine, RelayQuestions},
+    report::HeardReport,
 };
 use crate::kds::{
     Kds, ShownCredentials, admission,
@@ -94,7 +95,7 @@ impl RelayService for Kds {
         tracing::info!(relay = &*line.relay, "a relay connected");
         let (outbox, reply, end) = reply();
         let attendance = Attendance { kds: self.clone(), line, questions, outbox, events, carrier };
-        let reports = self.messages(request);
+        let reports = self.messages_as(request, HeardReport::decode);
         self.inner.streams.spawn(async move {
             let status = attendance.run(reports).await;
             let _peer_is_gone = end.send(status);
@@ -180,7 +181,7 @@ struct Attendance {
 
 impl Attendance {
     /// How the stream ends.
-    async fn run(mut self, mut reports: impl Stream<Item = Result<RelayReport, Status>> + Unpin) -> Status {
+    async fn run(mut self, mut reports: impl Stream<Item = Result<HeardReport, Status>> + Unpin) -> Status {
         let shutdown = self.kds.inner.shutdown.clone();
         let status = tokio::select! {
             status = self.attend(&mut reports) => status,
@@ -195,7 +196,7 @@ impl Attendance {
 
     async fn attend(
         &mut self,
-        reports: &mut (impl Stream<Item = Result<RelayReport, Status>> + Unpin),
+        reports: &mut (impl Stream<Item = Result<HeardReport, Status>> + Unpin),
     ) -> Status {
         let settings = &self.kds.inner.settings;
         let (version, patience) = (settings.version.clone(), settings.offline_after);
@@ -226,7 +227,7 @@ impl Attendance {
                     Some(Ok(mut report)) => {
                         heard = Instant::now();
                         let mut is_answer = false;
-                        answers(&mut report).for_each(|answer| is_answer |= owed.settle(answer));
+                        report.answers().for_each(|answer| is_answer |= owed.settle(answer));
                         if !is_answer && let Err(talkative) = needless.said(heard) {
                             return Status::resource_exhausted(talkative.to_string());
                         }

@@ -119,3 +119,13 @@ fn the_number_of_a_reason_is_its_place() {
         assert_eq!(place, reason as usize);
     }
 }
+
+#[test]
+fn requests_are_of_the_token_they_come_with_and_only_without_one_of_the_address() {
+    let places = StreamPlaces::new(8);
+    let owner = |from, credential| places.take(from, credential).unwrap().owner();
+    assert_eq!(owner(at(1), Some("stolen")), owner(at(2), Some("stolen")));
+    assert_ne!(owner(at(1), Some("stolen")), owner(at(1), Some("honest")));
+    assert_ne!(owner(at(1), None), owner(at(2), None));
+    assert_eq!(owner(at(1), None), owner(at(1), None));
+}

@@ -3,15 +3,18 @@ use chrono::DateTime;
 use common::{
     envoy_admin::AdminFormat,
     events::EventBus,
-    kds::{features::Features, headers::KdsCaller},
-    proto::{kuma::mesh::v1alpha1::StatsResponse, strait::relay::v1alpha1::RelayRefusal},
+    kds::{features::Features, headers::KdsCaller, metadata::Peer, proxies::ProxyProgress},
+    proto::{
+        kuma::mesh::v1alpha1::StatsResponse,
+        strait::relay::v1alpha1::{RelayRefusal, RelayReport, RelayedZone},
+    },
     runtime::Env,
     store::Fence,
 };
 use tokio::sync::watch;
 
 use super::*;
-use crate::kds::questions;
+use crate::kds::{questions, relays::report::REFUSAL};
 
 fn session(zone: &str, key: &str) -> Arc<Session> {
     let caller = KdsCaller {
@@ -31,6 +34,11 @@ fn line() -> (RelayLine, RelayQuestions) {
     let carrier = Carrier { relay: "relay-1".to_owned(), session: "s".to_owned(), token: None };
     let (sender, questions) = questions::channel();
     (RelayLine::new(&carrier, sender), questions)
+}
+
+/// Has it say so.
+fn heed(line: &RelayLine, report: &RelayReport, version: &str) {
+    line.heed(&HeardReport::of(report.clone()), version);
 }
 
 fn at(acked: u64) -> Option<RelayPosition> {
@@ -57,12 +65,12 @@ async fn what_is_said_of_all_zones_holds_for_those_that_were_named_before() {
     line.carry(&b);
     let report =
         RelayReport { zones: vec![introduced("a", "1")], watermark: at(7), ..RelayReport::default() };
-    line.heed(&report, "1.0");
+    heed(&line, &report, "1.0");
     assert_eq!((acked(&a), acked(&b)), (7, 0), "b was not named: the watermark is older than its session");
     let lagging = RelayedZone { down: at(3), ..introduced("b", "1") };
-    line.heed(&RelayReport { zones: vec![lagging], watermark: at(8), ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones: vec![lagging], watermark: at(8), ..RelayReport::default() }, "1.0");
     assert_eq!((acked(&a), acked(&b)), (8, 3));
-    line.heed(&RelayReport { watermark: at(9), ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { watermark: at(9), ..RelayReport::default() }, "1.0");
     assert_eq!((acked(&a), acked(&b)), (9, 9));
     assert_eq!(a.facts().relay.as_deref(), Some("relay-1"));
 }
@@ -75,7 +83,7 @@ async fn what_is_said_of_a_former_session_is_not_said_of_this_one() {
     line.carry(&now);
     let report =
         RelayReport { zones: vec![introduced("a", "1")], watermark: at(9), ..RelayReport::default() };
-    line.heed(&report, "1.0");
+    heed(&line, &report, "1.0");
     assert_eq!((acked(&former), acked(&now)), (0, 0));
 }
 
@@ -86,11 +94,12 @@ async fn a_beat_is_a_sign_of_life_of_all_but_the_silent() {
     line.carry(&a);
     line.carry(&b);
     let zones = vec![introduced("a", "1"), introduced("b", "1")];
-    line.heed(&RelayReport { zones, watermark: at(9), ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones, watermark: at(9), ..RelayReport::default() }, "1.0");
     let before = a.facts().heard.0;
     tokio::time::advance(std::time::Duration::from_secs(5)).await;
     let silent = RelayedZone { silent: true, ..of("b", "1") };
-    line.heed(
+    heed(
+        &line,
         &RelayReport { zones: vec![silent], watermark: at(9), beat: true, ..RelayReport::default() },
         "1.0",
     );
@@ -113,13 +122,13 @@ async fn what_a_zone_refuses_is_known_until_it_is_over() {
         withheld: vec![refusal("", "too large")],
     };
     let told = RelayedZone { details: Some(details), ..introduced("a", "1") };
-    line.heed(&RelayReport { zones: vec![told], ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones: vec![told], ..RelayReport::default() }, "1.0");
     let reason = a.refusal("MeshTimeout", "t.default").unwrap();
     assert!(reason.contains("is odd") && !reason.contains("hunter2"), "{reason}");
     assert_eq!(a.refusal("MeshTimeout", "u.default").as_deref(), Some("no"));
     assert!(a.facts().notes.iter().any(|note| note.contains("too large")));
     let over = RelayedZone { details: Some(RelayDetails::default()), ..of("a", "1") };
-    line.heed(&RelayReport { zones: vec![over], ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones: vec![over], ..RelayReport::default() }, "1.0");
     assert_eq!(a.refusal("MeshTimeout", "t.default"), None);
     assert_eq!(a.facts().notes, Vec::<String>::new());
 }
@@ -136,9 +145,9 @@ async fn what_is_said_of_a_zone_once_more_in_a_report_is_not_heard() {
         RelayedZone { details: Some(details), ..introduced("a", "1") }
     };
     let zones = vec![of("a", "of another session"), told("no"), told("yes"), told(&"no ".repeat(1 << 20))];
-    line.heed(&RelayReport { zones, ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones, ..RelayReport::default() }, "1.0");
     assert_eq!(a.refusal("MeshTimeout", "t.default").as_deref(), Some("no"));
-    line.heed(&RelayReport { zones: vec![told(&"no ".repeat(1 << 20))], ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones: vec![told(&"no ".repeat(1 << 20))], ..RelayReport::default() }, "1.0");
     assert!(a.refusal("MeshTimeout", "t.default").is_some_and(|reason| reason.len() <= REFUSAL));
 }
 
@@ -161,8 +170,8 @@ async fn questions_to_a_zone_go_to_its_relay_by_name() {
         let asked = owed.note(questions.recv().await.unwrap()).unwrap();
         assert_eq!((asked.zone.as_str(), asked.stats.is_some(), asked.config.is_some()), ("a", true, false));
         let answer = Answer { id: "1".to_owned(), result: Ok(Bytes::from_static(b"up: 1")) };
-        let mut report = RelayReport { stats: Some(StatsResponse::from(answer)), ..RelayReport::default() };
-        answers(&mut report).for_each(|answer| assert!(owed.settle(answer)));
+        let report = RelayReport { stats: Some(StatsResponse::from(answer)), ..RelayReport::default() };
+        HeardReport::of(report).answers().for_each(|answer| assert!(owed.settle(answer)));
     };
     let (answer, ()) = tokio::join!(asking, answering);
     assert_eq!(answer.unwrap(), "up: 1");
@@ -183,9 +192,9 @@ fn how_far_proxies_are_is_kept_until_it_is_told_anew_and_never_further_than_thei
         ..RelayedZone::default()
     };
     let report = |zone| RelayReport { zones: vec![zone], ..RelayReport::default() };
-    line.heed(&report(told(proxies.encode())), "1");
+    heed(&line, &report(told(proxies.encode())), "1");
     for said in [Vec::new(), b"{".to_vec()] {
-        line.heed(&report(told(said)), "1");
+        heed(&line, &report(told(said)), "1");
         let known = carried.facts().proxies.unwrap();
         assert_eq!((known.acked, known.connected), (7, 2));
     }
@@ -225,7 +234,7 @@ async fn what_a_relay_makes_up_about_refusals_is_not_kept() {
         withheld: of_types.collect(),
     };
     let told = RelayedZone { details: Some(details), ..introduced("a", "1") };
-    line.heed(&RelayReport { zones: vec![told], ..RelayReport::default() }, "1.0");
+    heed(&line, &RelayReport { zones: vec![told], ..RelayReport::default() }, "1.0");
     let facts = a.facts();
     let kept: usize = facts.notes.iter().map(String::len).sum();
     assert!(kept < 1024, "{kept} bytes are kept");
