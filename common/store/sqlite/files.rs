@@ -169,12 +169,11 @@ impl Files {
         }
     }
 
-    /// Takes the name away from our database. Where nothing has it, or something else by now, that stays so.
-    pub(super) fn free_name(&self) -> io::Result<()> {
-        let known = self.lock();
-        let Some(known) = known.as_ref() else { return Ok(()) };
-        let ours = id(&known.database.metadata()?);
-        if named(&self.database)? == Some(ours) { fs::remove_file(&self.database) } else { Ok(()) }
+    /// Writes the journal again, whatever became of its name, and says whether all of it is there then. Call it while nobody
+    /// of us writes.
+    pub(super) async fn write_journal_again(self: &Arc<Self>) -> io::Result<bool> {
+        let files = Arc::clone(self);
+        aside(move || files.write_journal_again_now()).await
     }
 
     fn check_now(&self) -> Result<(), Trouble> {
@@ -198,6 +197,12 @@ impl Files {
         let mut known = self.lock();
         let journal = known.as_mut().and_then(|known| known.journal.as_mut());
         journal.map_or(Ok(Wholeness::Whole), Journal::read_back)?.must_be_whole()
+    }
+
+    fn write_journal_again_now(&self) -> io::Result<bool> {
+        let mut known = self.lock();
+        let Some(journal) = known.as_mut().and_then(|known| known.journal.as_mut()) else { return Ok(false) };
+        Ok(journal.write_again()? && journal.read_back()? == Wholeness::Whole)
     }
 
     fn check_names_now(&self) -> Result<(), Trouble> {

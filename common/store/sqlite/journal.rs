@@ -3,7 +3,8 @@
 //! SQLite knows where its journal ends from the index beside it and never looks at the file. What is cut off in place
 //! keeps its name and its number, the next write goes behind the hole, and the process goes on from what it has in
 //! memory, until it ends: then a half is folded into the database. So the end of the journal is read back before a write
-//! is acknowledged, each frame once and the last one again.
+//! is acknowledged, each frame once and the last one again. What was read is kept for as long as the journal is, so that a
+//! part that is cut off can be written again.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -13,6 +14,8 @@ const HEADER: usize = 32;
 const FRAME: usize = 24;
 /// The part of the index that is read: its header, the same again, and how much was folded.
 const INDEX: usize = 100;
+/// So much of a journal is kept in memory, in bytes: several times what it has before it is folded into the database.
+const KEPT: usize = 16 << 20;
 /// The index of a journal that is written all the time is read so often until it stands still.
 const READS: usize = 16;
 
@@ -35,6 +38,20 @@ pub(super) struct Journal {
     // Closing it would take the locks of the connections with it, so they are closed first.
     index: File,
     verified: Verified,
+    kept: Option<Kept>,
+}
+
+/// What the journal held when it was read back, from its begin on: what is cut off of it can be written again.
+struct Kept {
+    salt: [u8; 8],
+    bytes: Vec<u8>,
+}
+
+/// What was read back: how far, and from where on.
+struct ReadBack {
+    verified: Verified,
+    from: u64,
+    bytes: Vec<u8>,
 }
 
 /// How far the journal was read back: up to the frame before the last one.
@@ -54,7 +71,7 @@ impl Journal {
     pub(super) fn open(journal: &Path, index: &Path) -> io::Result<Self> {
         // For writing too, as the database.
         let open = |path| File::options().read(true).write(true).open(path);
-        Ok(Self { journal: open(journal)?, index: open(index)?, verified: Verified::NOTHING })
+        Ok(Self { journal: open(journal)?, index: open(index)?, verified: Verified::NOTHING, kept: None })
     }
 
     /// Whether the files are as long as they have to be; others may write meanwhile. `last` is how long the database was.
@@ -80,9 +97,32 @@ impl Journal {
         let Some((index, read)) = self.standing(|index| self.verify(index))? else {
             return Ok(Wholeness::Whole);
         };
-        let Some(verified) = read else { return Ok(index.cut()) };
-        self.verified = verified;
+        let Some(read) = read else { return Ok(index.cut()) };
+        self.keep(&index, read.from, &read.bytes);
+        self.verified = read.verified;
         Ok(Wholeness::Whole)
+    }
+
+    /// Writes what was cut off again, as far as it was ever read back, and says whether it could. What was written behind
+    /// the hole meanwhile is still there. Call it while nobody of us writes.
+    pub(super) fn write_again(&self) -> io::Result<bool> {
+        let Some((index, ())) = self.standing(|_| Ok(()))? else { return Ok(false) };
+        let Some(kept) = self.kept.as_ref().filter(|kept| kept.salt == index.salt) else { return Ok(false) };
+        self.journal.write_all_at(&kept.bytes, 0)?;
+        self.journal.sync_all()?;
+        Ok(true)
+    }
+
+    fn keep(&mut self, index: &JournalIndex, from: u64, bytes: &[u8]) {
+        let before = self.kept.take().filter(|kept| kept.salt == index.salt);
+        let mut all = before.map(|kept| kept.bytes).unwrap_or_default();
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        // A journal that was too long once is not kept until it begins anew.
+        if index.frames > 0 && from <= all.len() && from.saturating_add(bytes.len()) <= KEPT {
+            all.truncate(from);
+            all.extend_from_slice(bytes);
+            self.kept = Some(Kept { salt: index.salt, bytes: all });
+        }
     }
 
     /// What `look` finds while the index stands still. `None` when somebody writes to it, who then looks himself, or
@@ -102,14 +142,20 @@ impl Journal {
     }
 
     /// How far the journal is verified now, or `None` when it is not what the index says.
-    fn verify(&self, index: &JournalIndex) -> io::Result<Option<Verified>> {
+    fn verify(&self, index: &JournalIndex) -> io::Result<Option<ReadBack>> {
         if index.frames == 0 {
-            return Ok(Some(Verified::NOTHING));
+            return Ok(Some(ReadBack { verified: Verified::NOTHING, from: 0, bytes: Vec::new() }));
         }
         let known = self.verified;
         let goes_on = known.salt == index.salt && known.frames < index.frames;
-        let begun = if goes_on { Some(known) } else { self.begin(index)? };
-        let Some(Verified { frames, mut sum, .. }) = begun else { return Ok(None) };
+        let (begun, mut bytes) = if goes_on {
+            (known, Vec::new())
+        } else {
+            let Some(begun) = self.begin(index)? else { return Ok(None) };
+            begun
+        };
+        let from = if goes_on { index.place(known.frames) } else { 0 };
+        let Verified { frames, mut sum, .. } = begun;
         let mut frame = vec![0; FRAME + index.page];
         let mut before = sum;
         for number in frames..index.frames {
@@ -118,17 +164,21 @@ impl Journal {
             }
             before = sum;
             sum = sum.with(&frame[..8], index.is_big_endian).with(&frame[FRAME..], index.is_big_endian);
+            // A longer one is not kept, so that it is read frame by frame.
+            if bytes.len() <= KEPT {
+                bytes.extend_from_slice(&frame);
+            }
         }
         let verified = Verified { salt: index.salt, frames: index.frames - 1, sum: before };
-        Ok((sum == index.sum).then_some(verified))
+        Ok((sum == index.sum).then_some(ReadBack { verified, from, bytes }))
     }
 
     /// The begin of the journal, when it is that of the index.
-    fn begin(&self, index: &JournalIndex) -> io::Result<Option<Verified>> {
-        let mut header = [0; HEADER];
+    fn begin(&self, index: &JournalIndex) -> io::Result<Option<(Verified, Vec<u8>)>> {
+        let mut header = vec![0; HEADER];
         let is_there = read(&self.journal, &mut header, 0)? && header[16..24] == index.salt;
         let sum = JournalSum::default().with(&header[..24], index.is_big_endian);
-        Ok(is_there.then_some(Verified { salt: index.salt, frames: 0, sum }))
+        Ok(is_there.then_some((Verified { salt: index.salt, frames: 0, sum }, header)))
     }
 }
 

@@ -5,7 +5,7 @@
 //! | database deleted | written again from the connection that still has it |
 //! | database moved or replaced | writes refused until the right file is back, or the name is free |
 //! | journal or its index deleted | folded into the database and begun anew |
-//! | journal cut off in place, with a name or not | the database written again from the connection that wrote, which has it in memory |
+//! | journal cut off in place, with a name or not | what was cut off written again, from memory |
 //! | database cut off in place, or that memory lost | no more writes, and what is left of the files stays as it is |
 //! | lock deleted | taken again, unless another process was faster |
 //! | database written by somebody else | checked as at a start |
@@ -189,8 +189,8 @@ impl Keeper {
             }
             Trouble::JournalCut => {
                 self.cut = true;
-                self.remember().await?;
-                self.establish().await?;
+                self.write_journal_again().await?;
+                self.cut = false;
                 let path = self.connections.path().display();
                 tracing::warn!(
                     %path,
