@@ -36,6 +36,8 @@ use crate::mesh::{
 const DEPENDENCIES: &str = "DependenciesReady";
 const PROVIDER: &str = "ProviderAvailable";
 const TRUST: &str = "MeshTrustCreated";
+/// At the end of the name of a `MeshTrust` where another zone has the usual one. Nothing that comes from global is called so.
+const BESIDE: &str = ".own";
 /// How long the root lives that a zone makes.
 const ROOT_LIFETIME: Duration = Duration::days(3650);
 
@@ -185,9 +187,24 @@ impl IdentityContext<'_> {
         Ok(vec![write(root_secret(identity), certificate), write(key_secret(identity), key)])
     }
 
+    /// What the `MeshTrust` of an identity is called: as the identity is, unless what another zone says of itself came under
+    /// that name. Names that come from global are hashes, and somebody may have made one to be in the way here.
+    fn trust_key(self, identity: &Resource) -> ResourceKey {
+        let named = |name: &str| ResourceKey::new(&mesh_trust::KIND, identity.mesh(), name);
+        let (usual, beside) = (named(identity.name()), named(&format!("{}{BESIDE}", identity.name())));
+        let is_taken = self.index.get(&usual).is_some_and(|stored| !self.is_ours(stored));
+        // What is there stays where it is when the name is free again.
+        let is_beside = self.index.get(&beside).is_some_and(|stored| self.is_ours(stored));
+        if is_taken || is_beside { beside } else { usual }
+    }
+
+    fn is_ours(self, stored: &Resource) -> bool {
+        matches!(&stored.origin, Origin::Zone(zone) if **zone == *self.zone)
+    }
+
     /// The `MeshTrust` of an identity as it should be; `None` when it is so.
     fn trust(self, identity: &Resource, domain: &str, root: &str) -> Result<Option<Write>, String> {
-        let key = ResourceKey::new(&mesh_trust::KIND, identity.mesh(), identity.name());
+        let key = self.trust_key(identity);
         let bundle = CaBundle { kind: CaBundleType::Pem, pem: Some(PemBundle { value: root.to_owned() }) };
         let kri = Kri::of(identity).map(|kri| kri.to_string());
         let Some(stored) = self.index.get(&key) else {
@@ -197,7 +214,7 @@ impl IdentityContext<'_> {
             trust.status = Some(json!({ "origin": { "kri": kri } }).to_string().into_bytes().into());
             return Ok(Some(self.put(trust)));
         };
-        if !matches!(&stored.origin, Origin::Zone(zone) if **zone == *self.zone) {
+        if !self.is_ours(stored) {
             return Err(format!("{} is not of this zone", stored.key));
         }
         let mut spec = stored.spec::<MeshTrust>().map_err(|error| error.to_string())?;

@@ -3,12 +3,13 @@ use common::{
     ca,
     keys::{KeyForm, PrivateKey},
     model::{
-        Resource,
+        Origin, Resource, ResourceKey,
         kinds::{
             destinations::MESH_IDENTITY,
             mesh_trust::{self, MeshTrust},
             secret,
         },
+        labels,
     },
     token,
 };
@@ -85,6 +86,31 @@ fn an_authority_is_made_believed_and_only_then_ready() {
     let both = trust(&world).unwrap();
     assert_eq!(both.ca_bundles.len(), 2);
     assert_eq!(both.ca_bundles[0], made.ca_bundles[0]);
+}
+
+/// The names of what comes from global are hashes, and a zone that was taken over can make them.
+#[test]
+fn what_another_zone_calls_like_an_identity_is_not_in_its_way() {
+    let mut world = World::new();
+    world.put(EXCLUSIVE);
+    let key = ResourceKey::new(&mesh_trust::KIND, "default", "all");
+    let taken = Resource::new(key.clone(), world.now).with_label(labels::ZONE, "stolen");
+    let taken = Resource { origin: Origin::Global, ..taken.with_spec(&b"{}"[..]) };
+    world.store(key.clone(), Some(taken));
+    world.put(&identity(MADE));
+    world.settle();
+    expect(&world, &READY);
+    let domain = |world: &World| {
+        let trust = world.index.find(&mesh_trust::KIND, "default", "all.own");
+        trust.map(|trust| (trust.display_name().to_owned(), trust.spec::<MeshTrust>().unwrap().trust_domain))
+    };
+    let own = Some(("all".to_owned(), "default.east.mesh.local".to_owned()));
+    assert_eq!(domain(&world), own, "global and others know it by its usual name");
+    world.store(key, None);
+    world.die();
+    world.settle();
+    expect(&world, &READY);
+    assert_eq!((domain(&world), trust(&world)), (own, None), "it stays where it is");
 }
 
 #[test]
