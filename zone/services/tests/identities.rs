@@ -1,4 +1,4 @@
-use chrono::Duration;
+use chrono::{DateTime, Duration};
 use common::{
     ca,
     keys::{KeyForm, PrivateKey},
@@ -6,6 +6,7 @@ use common::{
         Origin, Resource, ResourceKey,
         kinds::{
             destinations::MESH_IDENTITY,
+            mesh,
             mesh_trust::{self, MeshTrust},
             secret,
         },
@@ -111,6 +112,33 @@ fn what_another_zone_calls_like_an_identity_is_not_in_its_way() {
     world.settle();
     expect(&world, &READY);
     assert_eq!((domain(&world), trust(&world)), (own, None), "it stays where it is");
+}
+
+/// Who may write identities need not be one who may write secrets.
+#[test]
+fn no_root_is_made_in_the_place_of_what_somebody_keeps() {
+    let kept = |name: &str, owner: Option<ResourceKey>| {
+        let key = ResourceKey::new(&secret::SECRET, "default", name);
+        let secret = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(token::secret_spec("of an operator"));
+        Resource { origin: Origin::Zone("east".into()), owner, ..secret }
+    };
+    let mesh = ResourceKey::global(&mesh::KIND, "default");
+    for (name, owner) in [("all-private-key", None), ("all-root-ca", Some(mesh))] {
+        let mut world = World::new();
+        world.put(EXCLUSIVE);
+        let secret = kept(name, owner);
+        world.store(secret.key.clone(), Some(secret.clone()));
+        world.put(&identity(MADE));
+        world.settle();
+        let failed = ("Ready", false, "Failure");
+        expect(&world, &[("ProviderAvailable", false, "ProviderInitializationError"), failed]);
+        assert_eq!(world.index.list(&secret::SECRET).count(), 1);
+        assert_eq!(world.index.get(&secret.key).unwrap().spec, secret.spec);
+        // Whoever keeps it may take it away.
+        world.store(secret.key, None);
+        world.settle();
+        expect(&world, &READY);
+    }
 }
 
 #[test]
