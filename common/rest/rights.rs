@@ -71,7 +71,8 @@ impl KindApi {
         Ok(self.api.rights.check_resource_in(index, user, verb, key)?)
     }
 
-    /// The same for a put, of the resource as it is and as it will be: its labels may move it to another zone.
+    /// The same for a put, of the resource as it is and as it will be: its labels may move it to another zone, or give it
+    /// another name.
     pub(super) fn require_written(
         &self,
         index: &Index,
@@ -86,6 +87,7 @@ impl KindApi {
             {
                 rights.check_resource(index, RoleVerb::Write, &resource.key)?;
                 rights.check_version(RoleVerb::Write, resource)?;
+                rights.check_called(index, resource)?;
                 self.require_rollout(index, rights, resource)?;
             }
         }

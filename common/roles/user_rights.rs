@@ -95,4 +95,19 @@ impl UserRights<'_> {
     pub fn check_version(&self, verb: RoleVerb, resource: &Resource) -> Result<(), Denied> {
         self.check(verb, &AskedFor::one(&resource.key, zone_of(resource)))
     }
+
+    /// Refuses him where `resource` is called otherwise than before by its label, unless he may write what has that name:
+    /// host names, references and other control planes go by it.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn check_called(&self, index: &Index, resource: &Resource) -> Result<(), Denied> {
+        let called = resource.display_name();
+        let before = index.get(&resource.key).map_or(resource.name(), |known| known.display_name());
+        if called == before {
+            return Ok(());
+        }
+        let key = ResourceKey::new(resource.kind(), resource.mesh(), called);
+        self.check(RoleVerb::Write, &AskedFor::one(&key, zone_of(resource)))
+    }
 }

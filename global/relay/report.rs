@@ -182,7 +182,7 @@ mod tests {
         };
         let zones: Vec<_> = (0..20).map(|n| (refusing(n), n == 9)).collect();
         let report = RelayReporter::default().report(zones, true);
-        assert_eq!(in_parts(report.clone(), usize::MAX), [report.clone()]);
+        assert_eq!(in_parts(report.clone(), usize::MAX), std::slice::from_ref(&report));
         let messages = in_parts(report.clone(), LARGEST);
         assert!(messages.iter().all(|message| message.encoded_len() <= LARGEST));
         let (last, rest) = messages.split_last().expect("there is one");

@@ -7,7 +7,7 @@ use common::{
     document::{Document, DocumentError},
     mode::Mode,
     model::{
-        FieldPath, Resource, ResourceKey, Spec, SpecError, Violations, labels,
+        FieldPath, Resource, ResourceKey, Spec, SpecError, Violations, labels, names,
         text::{self, TextError, TextLimits},
     },
     proto::kuma::mesh::v1alpha1 as mesh,
@@ -65,6 +65,12 @@ pub(super) fn inline(text: &str, proxy: &ProxyId) -> Result<Document, InlineErro
     if let Some(problem) = labels::subdomain_problem(&document.name) {
         violations.add("name".into(), problem);
     }
+    // Ingresses of other zones come under such names.
+    violations.check(
+        proxy.kind == ProxyKind::Ingress && names::is_hashed(&document.name),
+        "name".into(),
+        "has the form of the names of what comes from global, which end with a hash: take that away",
+    );
     for (key, value) in &document.labels {
         let problems = labels::key_problems(key).into_iter().chain(labels::value_problem(value));
         problems.for_each(|problem| violations.add(FieldPath::new("labels").key(key), problem));

@@ -138,9 +138,10 @@ pub(super) fn egress_trust_bundle(mesh: &str) -> String {
 /// The secret with the CAs of all meshes.
 pub(super) const ALL_CAS: &str = "mesh_ca:secret:all";
 
-/// The secret with the CA of the mesh.
+/// The secret with the CA of the mesh. No mesh has that of all by being called so.
 pub(super) fn ca_secret(mesh: &str) -> String {
-    format!("mesh_ca:secret:{mesh}")
+    let name = format!("mesh_ca:secret:{mesh}");
+    if name == ALL_CAS { format!("{ALL_CAS}:") } else { name }
 }
 
 /// `name` with everything replaced that would split or break a metric.
@@ -182,6 +183,12 @@ mod tests {
         for free in ["backend", "backend_kuma-demo_svc_80", "a_msvc_80", "demo_backend__east_msvc_http"] {
             assert!(!is_reserved(free), "{free}");
         }
+    }
+
+    #[test]
+    fn the_ca_of_no_mesh_is_that_of_all() {
+        assert_eq!(ca_secret("default"), "mesh_ca:secret:default");
+        assert_ne!(ca_secret("all"), ALL_CAS);
     }
 
     #[test]

@@ -4,15 +4,21 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use common::{
     ca, issuing,
-    model::{Resource, kinds, labels},
+    model::{
+        Resource,
+        kinds::{self, identity::MeshIdentity},
+        labels,
+    },
     proto::kuma::{mesh::v1alpha1 as proto, system::v1alpha1 as system},
     store::index::Index,
+    token,
 };
 use proto::certificate_authority_backend::Mode;
 
 use super::{
     Authority, AuthorityPem, TrustBundle, data_source, identity,
     problem::{Problem, Subject, decode},
+    workload_identity,
 };
 
 /// Mutual TLS of a mesh.
@@ -184,6 +190,49 @@ impl Secrets<'_> {
     pub(super) fn secret(self, name: &str) -> Result<String, String> {
         let secret = self.index.find(&kinds::secret::SECRET, self.mesh, name);
         text(secret.ok_or_else(|| format!("the secret {name:?} is not here"))?)
+    }
+
+    /// The text of a secret that is for proxies because somebody named it, who need not be one who may see it.
+    pub(super) fn named(self, name: &str) -> Result<String, String> {
+        if self.is_for_signing(name) {
+            return Err(format!(
+                "the secret {name:?} is a key by which control planes sign, and for no proxy"
+            ));
+        }
+        self.secret(name)
+    }
+
+    /// Whether it is a key by which certificates or tokens of the mesh are signed.
+    fn is_for_signing(self, name: &str) -> bool {
+        ca::is_key_secret(self.mesh, name)
+            || token::is_dataplane_key(name)
+            || self.is_of_backend(name)
+            || self.is_of_identity(name)
+    }
+
+    /// Whether a backend of the mesh is provided with this key.
+    fn is_of_backend(self, name: &str) -> bool {
+        let mesh = self.index.find(&kinds::mesh::KIND, "", self.mesh);
+        let mtls = mesh.and_then(|mesh| mesh.spec::<proto::Mesh>().ok()).and_then(|spec| spec.mtls);
+        let backends = mtls.map(|mtls| mtls.backends).unwrap_or_default();
+        let key = |conf| data_source::read(conf, "key", |named| Ok(named.to_owned()));
+        backends
+            .iter()
+            .filter_map(|backend| backend.conf.as_ref())
+            .any(|conf| key(conf).is_ok_and(|k| k == name))
+    }
+
+    /// Whether a `MeshIdentity` signs with this key.
+    fn is_of_identity(self, name: &str) -> bool {
+        self.index.list_in_mesh(&kinds::identity::KIND, self.mesh).any(|identity| {
+            // There may be many, and as many who ask.
+            let is_mentioned = String::from_utf8_lossy(&identity.spec).contains(name);
+            let spec = is_mentioned.then(|| identity.spec::<MeshIdentity>().ok()).flatten();
+            let bundled = spec.and_then(|spec| spec.provider).and_then(|provider| provider.bundled);
+            let own = bundled.and_then(|bundled| bundled.ca).and_then(|ca| ca.private_key);
+            let named = own.and_then(|key| key.secret_ref).map(|secret| secret.name);
+            named.as_deref() == Some(name) || workload_identity::key_secret(identity) == name
+        })
     }
 
     /// The key this zone signs with, where it may.

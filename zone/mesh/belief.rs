@@ -27,15 +27,22 @@ where
     believed
 }
 
+/// Whether a zone has this domain in `mesh` unless it is given another one.
+fn is_usual(mesh: &str, domain: &str) -> bool {
+    let zone = identity::MeshIdentity::usual_zone(mesh, domain);
+    zone.is_some_and(|zone| !zone.is_empty() && !zone.contains('.'))
+}
+
 /// What several meshes believe, in one. Of a trust domain that is called after one of them only that one speaks, and
-/// where the first speaks nobody else does. Of any other that several speak of nothing is believed unless they agree: one
+/// where the first speaks nobody else does; where the name of one mesh begins with that of another, the domain that a zone has
+/// in a mesh unless it is given another is of that mesh. Of any other that several speak of nothing is believed unless they agree: one
 /// mesh may not vouch for members of another.
 pub(super) fn together(meshes: &[(&str, &BTreeMap<String, TrustBundle>)]) -> BTreeMap<String, TrustBundle> {
     let owner = |domain: &str| {
         let after = meshes.iter().map(|(mesh, _)| *mesh).filter(|mesh| {
             domain.strip_prefix(mesh).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         });
-        after.max_by_key(|mesh| mesh.len())
+        after.max_by_key(|mesh| (is_usual(mesh, domain), mesh.len()))
     };
     let is_of_first = |domain: &str| meshes.first().is_some_and(|(_, domains)| domains.contains_key(domain));
     let mut all: BTreeMap<String, TrustBundle> = BTreeMap::new();
@@ -158,5 +165,19 @@ mod tests {
             ("shop.east.mesh.local", "2"),
         ];
         assert_eq!(all, expected, "where the first speaks nobody else does, and of what is disputed nobody");
+    }
+
+    #[test]
+    fn a_mesh_that_is_called_like_the_domain_of_a_zone_says_nothing_of_it() {
+        let shop = believed(&[("shop.east.mesh.local", "1")]);
+        let thief = believed(&[("shop.east.mesh.local", "2"), ("shop.east.west.mesh.local", "3")]);
+        for first in ["shop", "bank"] {
+            let bank = BTreeMap::new();
+            let mut meshes = [("shop", &shop), ("shop.east", &thief), ("bank", &bank)];
+            meshes.sort_by_key(|(mesh, _)| *mesh != first);
+            let all = together(&meshes);
+            assert_eq!(all["shop.east.mesh.local"].pem, "1", "{first}");
+            assert_eq!(all["shop.east.west.mesh.local"].pem, "3", "{first}");
+        }
     }
 }

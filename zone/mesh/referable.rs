@@ -74,7 +74,11 @@ impl<S: Referable> Referables<S> {
         let first = self.by_authored.get(name).and_then(OrdSet::get_min);
         let authored = first.and_then(|(_, name)| self.by_name.get(name));
         let found = authored.into_iter().chain(self.by_name.get(name));
-        found.min_by_key(|service| (service.is_elsewhere(), service.resource().name()))
+        // A label calls something what it likes: what has the name itself goes before what has it by that.
+        found.min_by_key(|service| {
+            let own = service.resource().name();
+            (service.is_elsewhere(), own != name, own)
+        })
     }
 
     /// All services that a reference may mean, with the ports it may mean: all of them where it names none.
@@ -139,5 +143,39 @@ fn leave<K: Ord + Clone, V: Ord + Clone>(index: &mut OrdMap<K, OrdSet<V>>, key: 
         if names.is_empty() {
             index.remove(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use chrono::DateTime;
+    use common::model::{ResourceKey, kinds::mesh_service, labels};
+
+    use super::*;
+
+    #[test]
+    fn a_name_means_what_has_it_and_not_what_a_label_calls_so() {
+        let mut services = Referables::<ZoneService>::default();
+        let mut put = |name: &str, zone: &str| {
+            let key = ResourceKey::new(&mesh_service::KIND, "default", name);
+            let service =
+                Resource::new(key, DateTime::UNIX_EPOCH).with_spec(&br#"{"ports":[{"port":80}]}"#[..]);
+            let service = service.with_label(labels::DISPLAY_NAME, "bank").with_label(labels::ZONE, zone);
+            let service = ZoneService::read(&Arc::new(service), "east").unwrap();
+            services.set(&name.into(), Some(Arc::new(service)));
+            let reference = Reference {
+                kind: mesh_service::KIND.name.to_owned(),
+                name: Some("bank".to_owned()),
+                labels: BTreeMap::new(),
+                port: String::new(),
+            };
+            let found = services.find(&reference).map(|(service, _)| service.resource.name().to_owned());
+            found.unwrap()
+        };
+        assert_eq!(put("aaa-of-stolen", "stolen"), "aaa-of-stolen");
+        assert_eq!(put("aaa", "east"), "aaa", "what is here goes before");
+        assert_eq!(put("bank", "east"), "bank");
+        assert_eq!(put("aa", "east"), "bank");
     }
 }

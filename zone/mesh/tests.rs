@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod other_zones;
+mod secrets;
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -12,7 +12,7 @@ use common::model::{
         mesh,
         mesh_service::{self, MeshService, Port, Selector},
     },
-    labels,
+    labels, names,
 };
 use sha2::{Digest, Sha256};
 
@@ -79,7 +79,10 @@ impl ServiceTag<'_> {
     /// them too; else the oldest decides.
     fn ports(&self, known: Option<&MeshService>) -> Option<Vec<Port>> {
         let mut wanted = self.proxies.iter().map(|proxy| ports_of(proxy, self.service));
-        let first = wanted.next().filter(|_| labels::dns_1035_problem(self.service).is_none())?;
+        // What comes from global is called by a hash: a tag of that form would be in the way of a service of another zone.
+        let may_be_called_so =
+            labels::dns_1035_problem(self.service).is_none() && !names::is_hashed(self.service);
+        let first = wanted.next().filter(|_| may_be_called_so)?;
         let stays = |known: &&MeshService| known.ports == first || wanted.any(|ports| ports == known.ports);
         Some(known.filter(stays).map_or_else(|| first.clone(), |known| known.ports.clone()))
     }

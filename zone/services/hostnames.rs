@@ -1,4 +1,5 @@
-//! Host names of services: each generator makes one for each service it is for, and who has a name first keeps it.
+//! Host names of services: each generator makes one for each service it is for, and who has a name first keeps it, but from
+//! nobody who goes before him.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,10 +62,14 @@ struct ClaimedHostname {
     hostname: String,
 }
 
-/// In the order in which claims are granted.
+/// In the order in which claims are granted. What another zone has comes after all that is of this one or of global, however
+/// long it has been there: it may have been made for the name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HostnameClaim {
+    is_elsewhere: bool,
     generator: Precedence,
+    /// It is called otherwise by its label than by its name here, as all that came from elsewhere is.
+    is_renamed: bool,
     created: DateTime<Utc>,
     service: ResourceKey,
 }
@@ -109,7 +114,9 @@ impl Hostnames {
                         hostname,
                     };
                     let claim = HostnameClaim {
+                        is_elsewhere: service.label(labels::ZONE).is_some_and(|owner| owner != zone),
                         generator: generator.precedence.clone(),
+                        is_renamed: service.display_name() != service.name(),
                         created: service.created,
                         service: service.key.clone(),
                     };
@@ -260,5 +267,33 @@ mod tests {
             assert!(hostnames.forget(&service.key).len() <= most);
         }
         assert!(hostnames.claims.is_empty() && hostnames.made.is_empty());
+    }
+
+    #[test]
+    fn what_is_older_elsewhere_or_called_so_by_a_label_takes_no_name() {
+        let key = ResourceKey::global(&HOSTNAME_GENERATOR, "g");
+        let spec = r#"{"selector": {"meshService": {}}, "template": "{{ .DisplayName }}.mesh"}"#;
+        let generator = Resource::new(key.clone(), DateTime::UNIX_EPOCH).with_spec(spec);
+        let mut hostnames = Hostnames::default();
+        hostnames.generator(&key.name, Some(&generator), [].iter());
+        let service = |name: &str, zone: &str, second: i64| {
+            let key = ResourceKey::new(&mesh_service::KIND, "default", name);
+            let service = Resource::new(key, DateTime::UNIX_EPOCH + TimeDelta::seconds(second));
+            service.with_label(labels::DISPLAY_NAME, "bank").with_label(labels::ZONE, zone)
+        };
+        let has = |hostnames: &Hostnames, service: &Resource| !hostnames.of(&service.key).0.is_empty();
+        let (stolen, squatter, own) =
+            (service("bank-hash", "stolen", 0), service("payments-x", "east", 1), service("bank", "east", 2));
+        hostnames.service(&stolen, "east");
+        assert!(has(&hostnames, &stolen));
+        assert!(hostnames.service(&squatter, "east").contains(&stolen.key));
+        assert!(has(&hostnames, &squatter) && !has(&hostnames, &stolen));
+        assert!(hostnames.service(&own, "east").contains(&squatter.key));
+        assert!(has(&hostnames, &own) && !has(&hostnames, &squatter) && !has(&hostnames, &stolen));
+        // Whoever comes again takes nothing.
+        assert!(hostnames.service(&stolen, "east").is_empty());
+        hostnames.forget(&own.key);
+        hostnames.forget(&squatter.key);
+        assert!(has(&hostnames, &stolen));
     }
 }

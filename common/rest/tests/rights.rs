@@ -101,6 +101,31 @@ async fn roles_narrow_every_way_to_write() {
     assert!(plan["left"][0]["reason"].as_str().unwrap().contains("cannot delete"), "{plan}");
 }
 
+/// Host names, references and other control planes go by the label.
+#[tokio::test]
+async fn a_label_calls_nothing_what_a_role_does_not_name() {
+    let (api, ann, _) = with_users().await;
+    bind(&api).await;
+    let called = |name: &str, label: &str| {
+        let mut document = timeout(name);
+        document["labels"] = json!({ "kuma.io/display-name": label });
+        document
+    };
+    let path = "/meshes/default/meshtimeouts/b1";
+    let (status, refused) = as_user(&api, &ann, "PUT", path, Some(called("b1", "c"))).await;
+    assert_eq!(status, 403);
+    assert!(refused["detail"].as_str().unwrap().contains("default/c"), "{refused}");
+    assert_eq!(as_user(&api, &ann, "PUT", path, Some(timeout("b1"))).await.0, 201);
+    assert_eq!(as_user(&api, &ann, "PUT", path, Some(called("b1", "c"))).await.0, 403, "later is the same");
+    assert_eq!(as_user(&api, &ann, "PUT", path, Some(called("b1", "b2"))).await.0, 200);
+    // Who may write all gives what name he likes, and what has it can be changed by who may write it.
+    let other = "/meshes/default/meshtimeouts/b3";
+    assert_eq!(ask(&api, "PUT", other, Some(called("b3", "c"))).await.0, 201);
+    let mut changed = called("b3", "c");
+    changed["labels"]["team"] = json!("a");
+    assert_eq!(as_user(&api, &ann, "PUT", other, Some(changed)).await.0, 200);
+}
+
 /// A relay is told what all zones are told, so it takes the right to all of them, whatever it is called.
 #[tokio::test]
 async fn a_role_for_one_zone_makes_no_relay() {

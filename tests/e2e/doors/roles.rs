@@ -354,8 +354,10 @@ async fn who_may_write_some_names_takes_no_others_by_a_label() {
     says("payments-x", "Allow").await;
     says("deny-all", "Deny").await;
 
-    // A name that is free is hers until it is somebody's.
-    assert_eq!(put(&ann, "payments-y", "later", "Allow").await.0, 201);
+    // Nor one that is free, which may be somebody's soon. Who may write all has it until then.
+    let (status, said) = put(&ann, "payments-y", "later", "Allow").await;
+    assert!(status == 403 && said.contains("default/later"), "{said}");
+    assert_eq!(put(&admin, "payments-y", "later", "Allow").await.0, 201);
     says("later", "Allow").await;
     let (status, said) = put(&admin, "later", "", "Deny").await;
     assert!(status == 201 && said.contains("payments-y"), "{said}");

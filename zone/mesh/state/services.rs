@@ -108,7 +108,7 @@ impl MeshState {
     ) {
         let (zone, mesh) = (&*Arc::clone(&self.context.zone), &*Arc::clone(&self.context.mesh));
         let secrets = Secrets { zone, mesh, index };
-        let read = resource.map(|resource| ExternalService::read(resource, &|name| secrets.secret(name)));
+        let read = resource.map(|resource| ExternalService::read(resource, &|name| secrets.named(name)));
         let (after, problems) = match read {
             Some(Ok(service)) => {
                 let problems = service.problems.clone();

@@ -5,7 +5,7 @@ use common::model::{
         dataplane, mesh,
         mesh_service::{self, ServiceState},
     },
-    labels,
+    labels, names,
 };
 use serde_json::{Value, json};
 
@@ -51,6 +51,18 @@ fn a_service_is_made_of_a_tag() {
         ("team", "a"),
     ];
     assert_eq!(shown, Labels::from(expected));
+}
+
+/// What global sends is called by a hash, which anybody can make who knows zone and name.
+#[test]
+fn no_tag_makes_a_service_in_the_place_of_one_of_another_zone() {
+    let mut world = World::generating();
+    let taken = names::hashed("default", "bank", Some("west"), None);
+    world.put(&proxy("p", &taken, 80, "Ready", ""));
+    world.put(&proxy("q", "bank-7d4b9c8f6d-x2x4z", 80, "Ready", ""));
+    world.settle();
+    assert!(world.service(&taken).is_none());
+    assert!(world.service("bank-7d4b9c8f6d-x2x4z").is_some());
 }
 
 #[test]

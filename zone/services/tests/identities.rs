@@ -1,14 +1,16 @@
-use chrono::Duration;
+use chrono::{DateTime, Duration};
 use common::{
     ca,
     keys::{KeyForm, PrivateKey},
     model::{
-        Resource,
+        Origin, Resource, ResourceKey,
         kinds::{
             destinations::MESH_IDENTITY,
+            mesh,
             mesh_trust::{self, MeshTrust},
             secret,
         },
+        labels,
     },
     token,
 };
@@ -85,6 +87,58 @@ fn an_authority_is_made_believed_and_only_then_ready() {
     let both = trust(&world).unwrap();
     assert_eq!(both.ca_bundles.len(), 2);
     assert_eq!(both.ca_bundles[0], made.ca_bundles[0]);
+}
+
+/// The names of what comes from global are hashes, and a zone that was taken over can make them.
+#[test]
+fn what_another_zone_calls_like_an_identity_is_not_in_its_way() {
+    let mut world = World::new();
+    world.put(EXCLUSIVE);
+    let key = ResourceKey::new(&mesh_trust::KIND, "default", "all");
+    let taken = Resource::new(key.clone(), world.now).with_label(labels::ZONE, "stolen");
+    let taken = Resource { origin: Origin::Global, ..taken.with_spec(&b"{}"[..]) };
+    world.store(key.clone(), Some(taken));
+    world.put(&identity(MADE));
+    world.settle();
+    expect(&world, &READY);
+    let domain = |world: &World| {
+        let trust = world.index.find(&mesh_trust::KIND, "default", "all.own");
+        trust.map(|trust| (trust.display_name().to_owned(), trust.spec::<MeshTrust>().unwrap().trust_domain))
+    };
+    let own = Some(("all".to_owned(), "default.east.mesh.local".to_owned()));
+    assert_eq!(domain(&world), own, "global and others know it by its usual name");
+    world.store(key, None);
+    world.die();
+    world.settle();
+    expect(&world, &READY);
+    assert_eq!((domain(&world), trust(&world)), (own, None), "it stays where it is");
+}
+
+/// Who may write identities need not be one who may write secrets.
+#[test]
+fn no_root_is_made_in_the_place_of_what_somebody_keeps() {
+    let kept = |name: &str, owner: Option<ResourceKey>| {
+        let key = ResourceKey::new(&secret::SECRET, "default", name);
+        let secret = Resource::new(key, DateTime::UNIX_EPOCH).with_spec(token::secret_spec("of an operator"));
+        Resource { origin: Origin::Zone("east".into()), owner, ..secret }
+    };
+    let mesh = ResourceKey::global(&mesh::KIND, "default");
+    for (name, owner) in [("all-private-key", None), ("all-root-ca", Some(mesh))] {
+        let mut world = World::new();
+        world.put(EXCLUSIVE);
+        let secret = kept(name, owner);
+        world.store(secret.key.clone(), Some(secret.clone()));
+        world.put(&identity(MADE));
+        world.settle();
+        let failed = ("Ready", false, "Failure");
+        expect(&world, &[("ProviderAvailable", false, "ProviderInitializationError"), failed]);
+        assert_eq!(world.index.list(&secret::SECRET).count(), 1);
+        assert_eq!(world.index.get(&secret.key).unwrap().spec, secret.spec);
+        // Whoever keeps it may take it away.
+        world.store(secret.key, None);
+        world.settle();
+        expect(&world, &READY);
+    }
 }
 
 #[test]
