@@ -130,12 +130,6 @@ impl BodyClaims<'_> {
                 "name".into(),
                 format!("must be shorter than {} characters together with the zone name", names::MAX_NAME),
             );
-            // It would be in the way of what global sends under that name, now or later.
-            violations.check(
-                kind.flow.requested_by_zone() && !kind.keeps_name && names::is_hashed(self.name),
-                "name".into(),
-                "has the form of the names of what comes from global, which end with a hash: take that away",
-            );
         }
     }
 }

@@ -418,8 +418,8 @@ async fn page() -> String {
          another one where it is sent is answered 409. In Kuma the one that is listed last takes the place of the other \
          there. Global takes a namespace from a zone only if it is a DNS label, as those of Kubernetes are, and the API of \
          a zone says so; from a zone without `hash-suffix` it takes `kuma.io/display-name` only if that is the name, or \
-         the name before the namespace, under which the zone sends it. Nothing of a federated zone has the form of a name \
-         with a hash, of the types that come from global: the API answers 400, and no MeshService is made of such a tag. Of \
+         the name before the namespace, under which the zone sends it. No MeshService is made of a tag that \
+         has the form of a name with a hash, and no proxy brings an ingress that is called so. Of \
          services that want one host name by a HostnameGenerator, those of other zones come last, however old they \
          are.\n\n## Kinds\n\nWhere each is written; the others receive it.\n\n| kind | path | written on |\n| --- | --- | --- |\n",
     );

@@ -107,21 +107,6 @@ async fn a_federated_zone_takes_what_says_it_is_of_this_zone() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_zone_has_the_form_of_a_name_of_global() {
-    let hashed = "default-timeout-global-54dbd4c66zwbcf9c";
-    let put = async |mode: Mode, name: &str| {
-        let api = TestApi::start(config(mode), &[mesh("shop")]).await.unwrap();
-        let [(path, mut document), _] = documents(&json!({ "kuma.io/origin": "zone" }));
-        document["name"] = json!(name);
-        ask(&api, "PUT", &format!("/meshes/shop/{path}/{name}"), Some(document)).await
-    };
-    let (status, refused) = put(Mode::federated_zone("east"), hashed).await;
-    assert_eq!((status, &refused["invalid_parameters"][0]["field"]), (400, &json!("name")), "{refused}");
-    assert_eq!(put(Mode::federated_zone("east"), "web-7d4b9c8f6d-x2x4z").await.0, 201);
-    assert_eq!(put(Mode::standalone_zone("east"), hashed).await.0, 201, "nothing comes there");
-}
-
-#[tokio::test]
 async fn a_zone_on_its_own_takes_both_origins() {
     let mode = Mode::standalone_zone("east");
     check(&mode, json!({}), &[]).await;

@@ -38,11 +38,11 @@ pub(super) struct Journal {
     // Closing it would take the locks of the connections with it, so they are closed first.
     index: File,
     verified: Verified,
-    kept: Option<Kept>,
+    kept: Option<KeptFrames>,
 }
 
 /// What the journal held when it was read back, from its begin on: what is cut off of it can be written again.
-struct Kept {
+struct KeptFrames {
     salt: [u8; 8],
     bytes: Vec<u8>,
 }
@@ -121,7 +121,7 @@ impl Journal {
         if index.frames > 0 && from <= all.len() && from.saturating_add(bytes.len()) <= KEPT {
             all.truncate(from);
             all.extend_from_slice(bytes);
-            self.kept = Some(Kept { salt: index.salt, bytes: all });
+            self.kept = Some(KeptFrames { salt: index.salt, bytes: all });
         }
     }
 
