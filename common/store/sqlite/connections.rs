@@ -30,6 +30,10 @@ const BUSY: Duration = Duration::from_secs(10);
 /// The journal is cut back to this size after a checkpoint.
 const JOURNAL_BYTES: &str = "67108864";
 
+/// The connection that writes keeps what it wrote in memory, in KiB, about as long as it is only in the journal: when
+/// that is cut off, it is still here.
+const MEMORY: &str = "-8192";
+
 /// The connections that are open now, and the files they have open.
 pub(super) struct SqliteConnections {
     path: PathBuf,
@@ -182,7 +186,7 @@ impl Pools {
         let several = |most| lasting(SqlitePoolOptions::new().max_connections(most), files);
         let reading = options(path).pragma("query_only", "ON");
         Self {
-            write: lasting(one, files).connect_lazy_with(options(path)),
+            write: lasting(one, files).connect_lazy_with(options(path).pragma("cache_size", MEMORY)),
             read: several(READERS).connect_lazy_with(reading.clone()),
             past: several(HISTORIANS).connect_lazy_with(reading),
         }

@@ -37,6 +37,14 @@ impl Copy {
         self.sync_folder()
     }
 
+    /// It will not be whole.
+    pub(super) fn give_up(&self) -> io::Result<()> {
+        for ending in ["", "-journal", "-wal", "-shm"] {
+            remove(&beside(&self.partial, ending))?;
+        }
+        Ok(())
+    }
+
     /// Whether there is a whole one.
     pub(super) fn is_whole(&self) -> bool {
         self.whole.exists()

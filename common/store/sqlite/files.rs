@@ -176,6 +176,14 @@ impl Files {
         aside(move || files.write_journal_again_now()).await
     }
 
+    /// Takes the name away from our database. Where nothing has it, or something else by now, that stays so.
+    pub(super) fn free_name(&self) -> io::Result<()> {
+        let known = self.lock();
+        let Some(known) = known.as_ref() else { return Ok(()) };
+        let ours = id(&known.database.metadata()?);
+        if named(&self.database)? == Some(ours) { fs::remove_file(&self.database) } else { Ok(()) }
+    }
+
     fn check_now(&self) -> Result<(), Trouble> {
         self.look_up()?;
         self.check_database_now()?;

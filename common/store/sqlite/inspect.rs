@@ -47,6 +47,13 @@ pub(super) fn is_damage(error: &sqlx::Error) -> bool {
         || code.is_some_and(|code| matches!(code & 0xff, 11 | 26))
 }
 
+/// Whether a file could not be read or written, other than for want of room. What is copied ends with this where a file is
+/// shorter than it should be.
+pub(super) fn is_broken_off(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|e| e.code()?.parse::<u32>().ok());
+    code.is_some_and(|code| code & 0xff == 10)
+}
+
 /// Everything.
 pub(super) async fn whole(connection: &mut SqliteConnection) -> Result<(), SqliteFinding> {
     structure(connection).await?;

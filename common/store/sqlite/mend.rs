@@ -5,7 +5,7 @@
 //! | database deleted | written again from the connection that still has it |
 //! | database moved or replaced | writes refused until the right file is back, or the name is free |
 //! | journal or its index deleted | folded into the database and begun anew |
-//! | journal cut off in place, with a name or not | what was cut off written again, from memory |
+//! | journal cut off in place, with a name or not | what was cut off written again from memory, or all of the database where it was cut off in the middle of a write |
 //! | database cut off in place, or that memory lost | no more writes, and what is left of the files stays as it is |
 //! | lock deleted | taken again, unless another process was faster |
 //! | database written by somebody else | checked as at a start |
@@ -189,8 +189,12 @@ impl Keeper {
             }
             Trouble::JournalCut => {
                 self.cut = true;
-                self.write_journal_again().await?;
-                self.cut = false;
+                if self.write_journal_again().await? {
+                    self.cut = false;
+                } else {
+                    self.remember().await?;
+                    self.establish().await?;
+                }
                 let path = self.connections.path().display();
                 tracing::warn!(
                     %path,

@@ -4,7 +4,7 @@
 use std::{fs::File, io::Write as _};
 
 use super::{
-    super::connections::NoPen,
+    super::{connections::NoPen, files::Files},
     crash::copy_all,
     damage::{PAGE, contents, fill},
     *,
@@ -106,6 +106,23 @@ async fn a_connection_that_somebody_has_for_long_has_forgotten_nothing() {
     assert!(matches!(store.connections.same_pen().await, Ok(Some(_))));
 }
 
+#[test]
+fn a_name_that_something_else_took_meanwhile_is_left_to_it() {
+    let folder = TempDir::new().unwrap();
+    let (path, moved) = (folder.path().join("store.db"), folder.path().join("moved.db"));
+    fs::write(&path, "ours").unwrap();
+    let files = Files::of(&path);
+    files.begin().unwrap();
+    fs::rename(&path, &moved).unwrap();
+    files.free_name().unwrap();
+    fs::write(&path, "of somebody else").unwrap();
+    files.free_name().unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "of somebody else");
+    fs::rename(&moved, &path).unwrap();
+    files.free_name().unwrap();
+    assert!(!path.exists());
+}
+
 /// What is in the database already is not missed.
 #[tokio::test]
 async fn a_folded_journal_that_is_cut_off_begins_anew() {
@@ -152,7 +169,8 @@ async fn refuses_writes(store: &SqliteStore, what: &str) {
     store.put_sessions(vec![("late".to_owned(), None)]).await.unwrap_err();
 }
 
-/// A journal that somebody's reading keeps from being folded, and is longer than what is kept in memory.
+/// A journal that somebody's reading keeps from being folded, and is longer than what is kept in memory, beside a connection
+/// that had to make room.
 #[tokio::test]
 async fn what_was_cut_off_and_is_not_in_memory_stops_all_writes() {
     let cuts: [fn(usize) -> usize; 2] = [|_| 0, |length| length - PAGE];
@@ -168,6 +186,9 @@ async fn what_was_cut_off_and_is_not_in_memory_stops_all_writes() {
             let long = zone(&format!("long-{n}")).with_spec(vec![b'x'; 1 << 20]);
             store.transact(Batch::of([Write::put(long)])).await.unwrap();
         }
+        let mut pen = store.connections.bare_pen().await.unwrap();
+        sqlx::query("PRAGMA shrink_memory").execute(&mut *pen).await.unwrap();
+        pen.put_down();
         let kept = cut(&folder.path().join("store.db-wal"), keep);
         refuses_writes(&store, "the end of its journal was cut off").await;
         drop(reader);
