@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A client whose traffic is redirected.
-struct Redirected {
+pub(crate) struct Redirected {
     envoy: Envoy,
     /// Where what the workload sends arrives.
     outbound: SocketAddr,
@@ -43,7 +43,7 @@ spec:
 ";
 
 impl Redirected {
-    async fn join(zone: &Zone) -> Self {
+    pub(crate) async fn join(zone: &Zone) -> Self {
         let address = addresses::loopback();
         // What comes in is taken at all addresses of the machine.
         let inbound = addresses::free_port(Ipv4Addr::UNSPECIFIED);

@@ -20,6 +20,17 @@ fn secret(value: &str) -> Value {
 const TIMEOUT: &str = "/meshes/default/meshtimeouts/a";
 const SECRET: &str = "/meshes/default/secrets/s";
 
+/// Where reading takes a role.
+async fn guarded() -> TestApi {
+    let access = Access { read_resources: AccessRule::admins(), ..Access::default() };
+    let config = ApiConfig { access, ..config(Mode::Global) };
+    let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
+    let defaults = crate::config::DataplaneDefaults::default();
+    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &defaults).await.unwrap();
+    api.index.wait_for(*api.store.watch_head().borrow()).await.unwrap();
+    api
+}
+
 /// Writes, and returns the revision.
 async fn write(api: &TestApi, method: &str, path: &str, body: Option<Value>) -> u64 {
     let request = Request::builder().method(method).uri(path).header("host", crate::testing::api::HOST);
@@ -180,12 +191,7 @@ async fn everything_since_a_revision_is_taken_back_at_once() {
 
 #[tokio::test]
 async fn who_may_write_and_not_read_is_shown_nothing_of_what_is_taken_back() {
-    let access = Access { read_resources: AccessRule::admins(), ..Access::default() };
-    let config = ApiConfig { access, ..config(Mode::Global) };
-    let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
-    let defaults = crate::config::DataplaneDefaults::default();
-    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &defaults).await.unwrap();
-    api.index.wait_for(*api.store.watch_head().borrow()).await.unwrap();
+    let api = guarded().await;
     put(&api, TIMEOUT, timeout("a", 1)).await;
     let revision = put(&api, TIMEOUT, timeout("a", 2)).await;
     let ann = token_of(&api, "ann", &[]).await;
@@ -307,12 +313,7 @@ async fn what_a_zone_changes_hides_nothing_of_what_users_did() {
 
 #[tokio::test]
 async fn what_was_of_another_zone_is_shown_to_who_may_read_that_zone() {
-    let access = Access { read_resources: AccessRule::admins(), ..Access::default() };
-    let config = ApiConfig { access, ..config(Mode::Global) };
-    let api = TestApi::start(config, &[mesh("default")]).await.unwrap();
-    let defaults = crate::config::DataplaneDefaults::default();
-    ensure_defaults(&api.store, &api.index, &api.env, &Mode::Global, &defaults).await.unwrap();
-    api.index.wait_for(*api.store.watch_head().borrow()).await.unwrap();
+    let api = guarded().await;
     let of_zone = |zone: &str, seconds: u32| {
         let mut document = timeout("a", seconds);
         document["labels"] = json!({ "kuma.io/zone": zone });

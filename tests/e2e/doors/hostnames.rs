@@ -1,7 +1,5 @@
 //! A zone that gives one host name to thousands of its services, and one that is called as a service of another zone.
 
-use std::net::Ipv4Addr;
-
 use common::{
     kds::mapper,
     model::{
@@ -15,8 +13,9 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Envoy, KdsPeer, Options, Zone, addresses, envoy::admin_address, eventually, kds_peer::item},
+    harness::{KdsPeer, Options, Zone, eventually, kds_peer::item},
     mesh::{federation, federation_with},
+    transparent::Redirected,
 };
 
 /// So many that what each does to each other would be felt.
@@ -104,31 +103,6 @@ async fn one_host_name_of_thousands_of_services_holds_nobody_up() {
     drop(up);
 }
 
-/// A proxy behind a redirection, which answers questions for names.
-async fn asked(zone: &Zone) -> Envoy {
-    let address = addresses::loopback();
-    let inbound = addresses::free_port(Ipv4Addr::UNSPECIFIED);
-    let outbound = addresses::free_port(Ipv4Addr::LOCALHOST);
-    let (port, dns) = (addresses::free_port(address), addresses::free_port(Ipv4Addr::LOCALHOST));
-    let admin = admin_address();
-    zone.apply(&format!(
-        "
-type: Dataplane
-mesh: default
-name: client-1
-networking:
-  address: {address}
-  admin: {{ port: {} }}
-  inbound:
-    - {{ port: {port}, serviceAddress: 127.0.0.1, tags: {{ kuma.io/service: client }} }}
-  transparentProxying: {{ redirectPortInbound: {inbound}, redirectPortOutbound: {outbound}, ipFamilyMode: IPv4 }}
-",
-        admin.port(),
-    ));
-    let metadata = [("dataplane.dns.port", dns.to_string())];
-    Envoy::sidecar_saying(zone, "default", "client-1", admin, &metadata).await
-}
-
 /// The address in the answer to a question for `name`, among all answers in `shown`.
 fn answer(shown: &Value, name: &str) -> Option<String> {
     let address = &shown["endpoint"]["addressList"]["address"][0];
@@ -154,7 +128,8 @@ async fn answered(zone: &Zone, name: &str) -> String {
 async fn a_stolen_zone_takes_no_host_name_of_a_service_that_is_served_here() {
     let (global, zones) = federation(1).await;
     let zone = &zones[0];
-    let _client = asked(zone).await;
+    // Its Envoy answers questions for names.
+    let _client = Redirected::join(zone).await;
     for (name, service) in [("aaa-1", "aaa"), ("bank-1", "bank_api")] {
         zone.apply(&format!(
             "{{type: Dataplane, mesh: default, name: {name}, networking: {{address: 192.0.2.1, inbound: [{{port: 80, tags: \
